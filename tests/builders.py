@@ -147,7 +147,7 @@ def facts(name: str = "gpu-a001", **changes: Any) -> o.HostFacts:
         "secure_boot": True,
         "driver": "570.124.06", "gpus": (gpu(0), gpu(1)), "nvlinks_active": {0: 18, 1: 18}, "xids": (), "links": (),
         "nvme": (), "disks": (), "dimm_errors": (), "dimm_records": (), "counters": {}, "gpu_counters": {},
-        "nvlink_counters": {}, "dcgm_counters": {},
+        "nvlink_counters": {}, "dcgm_counters": {}, "module_alarms": {},
         "daemons": o.Daemons(0, fabric_manager=None), "daemon_counters": {}, "clock": o.ClockState(True, 0.0),
         "dcgm": (), "amd_gpus": (),
         "services": {"containerd": o.Service(True, True)}, "sysctls": {"vm.swappiness": "1"},

@@ -11,7 +11,7 @@ from typing import Final
 from reconciler.app.wire_fabric import WireFabric, connection_settings
 from reconciler.app.workspace import Workspace
 from reconciler.converge.observer import InProcessObserver
-from reconciler.model.desired import Fleet, Settings, SpecSource
+from reconciler.model.desired import Desired, Fleet, Settings, SpecSource
 from reconciler.model.observer_port import Observer, ObserveShard
 
 # Wall clock: after which nobody comes back under these settings; for a fleet that has come with other ones since, much
@@ -22,9 +22,10 @@ REPLACED_S: Final = 600.0
 
 @dataclass(slots=True)
 class _Reached:
-    """A fleet with its fabric. `revoked` is the list that the fabric reads at each connection."""
+    """A fleet with its nodes and fabric. `revoked` is the list that the fabric reads at each connection."""
 
     fleet: Fleet
+    nodes: dict[str, Desired]
     fabric: WireFabric
     observer: InProcessObserver
     revoked: list[str]
@@ -43,14 +44,18 @@ class WireSiteReader:
         one = self._of(shard.settings) or self._reach(shard.settings)
         one.used = time.monotonic()
         one.revoked[:] = revoked
-        known, before = one.fleet.nodes, one.fleet.settings
+        known, before = one.nodes, one.fleet.settings
+        new = {name: node for name, node in shard.nodes.items() if name not in known}
         if before != shard.settings or any(
-            name not in known or known[name].endpoints != node.endpoints for name, node in shard.nodes.items()
+            name not in new and known[name].endpoints != node.endpoints for name, node in shard.nodes.items()
         ):
-            one.fleet = replace(one.fleet, settings=shard.settings, nodes={**known, **shard.nodes})
+            one.nodes = {**known, **shard.nodes}
+            one.fleet = replace(one.fleet, settings=shard.settings, nodes=one.nodes)
             if before.concurrency != shard.settings.concurrency:
                 one.observer = self._observer(one.fabric, shard.settings)
             await one.fabric.refit(one.fleet)
+        else:
+            known.update(new)  # nothing of theirs is open, and to refit looks at all nodes: with each shard of a site
         idle = [other for other in self._reached if one.used - other.used > _kept_s(one, other)]
         self._reached = [other for other in self._reached if other not in idle]
         await asyncio.gather(*(other.fabric.close() for other in idle))
@@ -73,9 +78,10 @@ class WireSiteReader:
 
     def _reach(self, settings: Settings) -> _Reached:
         space, revoked = self._workspace, list[str]()
-        fleet = Fleet(settings, SpecSource(""), {}, "")
+        nodes: dict[str, Desired] = {}
+        fleet = Fleet(settings, SpecSource(""), nodes, "")
         fabric = WireFabric(fleet, space.clock, space.secrets, space.overlay, revoked=revoked)
-        made = _Reached(fleet, fabric, self._observer(fabric, settings), revoked, time.monotonic())
+        made = _Reached(fleet, nodes, fabric, self._observer(fabric, settings), revoked, time.monotonic())
         self._reached.append(made)
         return made
 

@@ -17,7 +17,8 @@ from reconciler.converge.dispatcher import Dispatcher
 from reconciler.converge.events import Progress, RunPlanned, ignore
 from reconciler.converge.held_queues import let_queues_go
 from reconciler.converge.lease import held_lease
-from reconciler.converge.leftovers import close_needless, lift_forgotten_marks, restore_mains, take_over
+from reconciler.converge.left_dark import LeftDark
+from reconciler.converge.leftovers import close_needless, lift_forgotten_marks, take_over
 from reconciler.converge.observation_pass import ObservationPass, make_plan, planner_for
 from reconciler.converge.observe import observe
 from reconciler.converge.ports import GateRunner
@@ -176,7 +177,7 @@ async def begin_run(request: ApplyRequest, ports: RunPorts) -> ApplyRun:
     started_at = clock.now()
     stop = stopped(by_subject((), ledger.holds()), started_at)
     check_stop("" if stop is None else stop.detail)
-    await restore_mains(ledger, ledger, ports.fabric, fleet, clock, ports.lease)
+    await LeftDark(ledger, clock, ports.lease).give_power(ports.fabric, fleet, ())
     observation = await observe(
         fleet,
         names,

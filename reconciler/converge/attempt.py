@@ -67,7 +67,8 @@ async def attempt(run: Run, subject: Subject, action: PlannedAction, pool: Partn
     kept: list[str] = []
 
     async def act(ctx: ActionContext) -> Outcome:
-        if c.TREATED in action.achieves and spec_of(action.name).destroys_evidence:
+        repairs = c.TREATED in action.achieves or subject.record.repair is not None
+        if repairs and spec_of(action.name).destroys_evidence:
             kept.append(f" (evidence {(await keep_evidence(ctx))[:12]})")
         return await FUNCTIONS[action.name](ctx)
 

@@ -23,6 +23,7 @@ from reconciler.converge.forgotten import forget_gone
 from reconciler.converge.held_queues import let_queues_go
 from reconciler.converge.job_reservations import ReservationKeeper
 from reconciler.converge.lease import HeldLease
+from reconciler.converge.left_dark import LeftDark
 from reconciler.converge.leftovers import close_needless, take_over
 from reconciler.converge.node_approvals import NodeApprovals, waker
 from reconciler.converge.notifier import Notifier, PassNews
@@ -93,11 +94,9 @@ class LeaderTerm:
         passed: Callable[[Plan], None],
     ) -> None:
         self._deps = deps
-        self._run = dispatcher.run
-        self._dispatcher = dispatcher
+        self._run, self._dispatcher = dispatcher.run, dispatcher
         self._planner = planner
-        self._listening = listening
-        self._notifier = notifier
+        self._listening, self._notifier = listening, notifier
         self._passed = passed
         self._next: Fleet | None = None  # a new spec, which the next pass puts in force
         self._reading: asyncio.Task[Observation] | None = None  # a pass under way
@@ -107,6 +106,7 @@ class LeaderTerm:
         self._planned: PlannedPass | None = None  # the latest
         self._status: FleetStatus | None = None
         self._reservations = ReservationKeeper(dispatcher.run)
+        self._dark: LeftDark | None = None  # what dead runs left without power
         self._releases: asyncio.Task[bool] | None = None  # the work on Helm releases that the latest pass asks for
 
     @classmethod
@@ -120,6 +120,8 @@ class LeaderTerm:
         notifier = Notifier(deps.ledger, deps.messenger, deps.clock, deps.metrics, deps.progress)
         try:
             began, names = deps.clock.monotonic(), list(fleet.nodes)
+            dark = LeftDark(deps.ledger, deps.clock, lease)
+            await dark.give_power(fabric, fleet, ())  # a dark BMC tells nothing to plan by
             observation = await _observe(deps, fleet, fabric, names, fresh_inventory=True)
             due = _next_pass(deps, began)
             deps.steps.mind(deps.ledger, names)
@@ -143,7 +145,7 @@ class LeaderTerm:
             await forget_gone(planned, run, None)
             listener.dispatcher = Dispatcher(run, observation, planned.plan.nodes, records)
             term = cls(deps, listener.dispatcher, observation, planner, listening, notifier, due, passed)
-            term._planned = planned
+            term._planned, term._dark = planned, dark
             deps.approvals.granted = waker(listener.dispatcher.changed)
             term._publish(planned, records)
             term._keep_releases(planned)
@@ -254,8 +256,10 @@ class LeaderTerm:
 
         An unhurried pass leaves time for what the cluster reports meanwhile, which would otherwise wait for its end.
         """
-        deps, fleet = self._deps, self._run.fleet
-        began = deps.clock.monotonic()
+        deps, fleet, began = self._deps, self._run.fleet, self._deps.clock.monotonic()
+        if self._dark is not None:
+            left = self._run.attempts.resumed.values()
+            await self._dark.give_power(self._run.ports.fabric, fleet, left, self._dispatcher.at_work)
         unhurried_s = min(len(fleet.nodes) / NODES_PER_S, deps.interval_s * UNHURRIED)
         at_work, told = self._dispatcher.at_work, self._dispatcher.bmc_news
         names = [name for name in fleet.nodes if name not in at_work]

@@ -6,19 +6,18 @@ from collections.abc import Container, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from reconciler.converge.actions.ac_cycle import HOLDER
 from reconciler.converge.actions.context import Stop
 from reconciler.converge.actions.install_plan import journaled_install
 from reconciler.converge.actions.membership import lift_mark
-from reconciler.converge.guarded_ports import TimedCluster, TimedPdu
+from reconciler.converge.guarded_ports import TimedCluster
 from reconciler.converge.lease import HeldLease
 from reconciler.converge.observe import answer
 from reconciler.converge.run import Step, Unended
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import DriverError
-from reconciler.model.ledger_ports import AttemptStore, HoldStore, NodeStore
+from reconciler.model.ledger_ports import AttemptStore, NodeStore
 from reconciler.model.observed import Silent
-from reconciler.model.ports import Clock, Cluster, Fabric, Installer
+from reconciler.model.ports import Clock, Cluster, Installer
 from reconciler.model.records import OWNER_ANNOTATION, read_mark
 from reconciler.model.releases import JOURNAL
 from reconciler.planner.node.record import is_untouched
@@ -55,28 +54,6 @@ async def take_over(
         if install is not None and install.token:
             await installer.publish(install.token, install.document, None, pxe=install.by_pxe)
     return resumed
-
-
-async def restore_mains(
-    ledger: AttemptStore, holds: HoldStore, fabric: Fabric, fleet: Fleet, clock: Clock, lease: HeldLease
-) -> None:
-    """Switch the outlets on that dead runs left off, whatever the spec says now: their machines are dark.
-
-    Where a PDU does not do it, a hold of its node tells people; the next run tries again.
-    """
-    for _, node, _, _, intent in ledger.unfinished():
-        for address, name in intent.get("cut", ()):
-            pdu = TimedPdu(fabric.pdu(address), clock, fleet.settings, lease)
-            try:
-                await pdu.switch([name], on=True)
-                on = (await pdu.outlets([name]))[name]
-            except DriverError as error:
-                on, why = False, f": {error}"
-            else:
-                why = ""
-            if not on and all(hold.subject != node or hold.owner != HOLDER for hold in holds.holds()):
-                reason = f"outlet {address}#{name} was switched off and can't be switched on again, do it by hand{why}"
-                holds.hold(node, reason, HOLDER, None, clock.now())
 
 
 def _lasts(intent: Mapping[str, Any]) -> bool:

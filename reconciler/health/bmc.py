@@ -188,7 +188,8 @@ def _of_events(events: Iterable[BmcEvent], table: HealthTable, away_s: float = 0
 
 def _of_boards(events: Iterable[BmcEvent]) -> Iterator[tuple[str, str]]:
     """Yield a signal for Xids and SXids in the log of a GPU baseboard that are evidence of broken hardware."""
-    found = [(event, xid) for event in events if (xid := _xid(event)) is not None and is_hardware(xid)]
+    mine = [event for event in events if event.kind]  # a log that is flooded has hundreds of no kind
+    found = [(event, xid) for event in mine if (xid := _xid(event)) is not None and is_hardware(xid)]
     if found:
         codes = sorted({xid.code for _, xid in found})
         kind = "SXid" if all(xid.switch for _, xid in found) else "Xid"

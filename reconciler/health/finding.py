@@ -69,9 +69,14 @@ _OF_ONE_GPU: Final = frozenset(
 
 
 _PORT_COUNTERS: Final = frozenset(
-    {"port_dropped", "port_flap", "port_integrity", "port_symbol_errors", "port_recoveries", "port_receive_errors"}
+    {
+        *("port_dropped", "port_flap", "port_integrity", "port_symbol_errors", "port_recoveries"),
+        *("port_receive_errors", "link_dropped", "link_garbled", "link_uncorrected", "module_shorted"),
+    }
 )
-_OF_PORT: Final = frozenset({"port_missing", "port_down", "port_slow", "port_uneven", "nic_module"}) | _PORT_COUNTERS
+_OF_PORT: Final = _PORT_COUNTERS | {
+    *("port_missing", "port_down", "port_slow", "port_uneven", "nic_module", "module_alarm"),
+}
 _SILENCES: Final = frozenset({"bmc_silent", "host_silent", "facts_silent"})
 _FAR_ENDS: Final = ("leaf", "switch", "tor")  # labels of failure domains that say where a node's cables end
 
@@ -110,6 +115,7 @@ class _Seen:
         self._events = () if facts is None or facts.kernel_events is None else facts.kernel_events
         self._xids = () if facts is None or facts.xids is None else facts.xids
         links = () if facts is None or facts.links is None else facts.links
+        self._alarms = {} if facts is None or facts.module_alarms is None else facts.module_alarms
         self._ports = [link for link in links if link.kind == RDMA]
         self._parts = None if isinstance(observed.inventory, Silent) else observed.inventory.value.parts
 
@@ -190,9 +196,11 @@ class _Seen:
     def cable(self, domains: Mapping[str, str]) -> Finding | None:
         """Return the cables of the ports that are ill, by both ends as far as they are known."""
         slow = frozenset(self._bad_ports) | {device_of(one) for one in self._found if one.name in _PORT_COUNTERS} - {""}
+        slow |= self._alarms.keys() if "module_alarm" in self._names else frozenset()
         if not self._names & _OF_PORT or not slow:
             return None
-        far = " or ".join(f"{label} {domains[label]}" for label in _FAR_ENDS if label in domains)
+        of_rails = all("/" in port for port in slow)  # an interface may end at a switch of management
+        far = " or ".join(f"{label} {domains[label]}" for label in _FAR_ENDS if label in domains and of_rails)
         cause = f"cable from {', '.join(sorted(slow))} to {far or 'a switch that is not known'}, or a port at its ends"
         well = len([port for port in self._ports if port.name not in slow])
         out = (f"what the ports share: {well} of {len(self._ports)} are up, as fast as the fastest",) if well else ()

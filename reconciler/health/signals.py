@@ -34,7 +34,6 @@ from reconciler.model.gpus import Gpu, GpuCells
 from reconciler.model.observed import Answered, HostFacts, Member, Observed, Silent
 from reconciler.model.vocab import PRESSURES, Source
 from reconciler.model.vocab import KernelEventKind as Kind
-from reconciler.spec.kinds.signals import RAISED
 
 # Kind, which is also the name of the signal, -> its meaning.
 KERNEL_EVENTS: Mapping[Kind, str] = {
@@ -183,9 +182,8 @@ def _is_current(answer: Answered[Member | None] | Silent) -> bool:
 
 def _unjudged(facts: HostFacts | None, table: HealthTable) -> Iterator[str]:
     """Yield the signals of extensions (`fact: host.raised`) and of the fleet's own lines that were not judged."""
-    for name, rule in table.rules.items():
-        own = rule.row.fact == RAISED or name in table.own_lines
-        if own and (facts is None or name not in facts.raised):
+    for name in table.raised:
+        if facts is None or name not in facts.raised:
             yield name
 
 
@@ -199,7 +197,7 @@ def _name(condition: NodeCondition) -> str:
 
 def _unread_cells(gpu: Gpu) -> Iterator[str]:
     """Yield the signals that this GPU can't raise, as their cell gave no value. A lost GPU has a signal of its own."""
-    if not gpu.lost:
+    if gpu.cells.unread and not gpu.lost:
         for cell, names in GPU_SIGNALS.items():
             if cell in gpu.cells.unread:
                 yield from names

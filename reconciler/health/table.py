@@ -15,7 +15,18 @@ from reconciler.model.after import Exchanged
 from reconciler.model.desired import Profile
 from reconciler.model.signal_changes import SignalChange
 from reconciler.model.units import parse_duration
-from reconciler.spec.kinds.signals import EVENTS, KERNEL_LOG, LASTING, First, Next, Proof, Scope, SignalClass, SignalRow
+from reconciler.spec.kinds.signals import (
+    EVENTS,
+    KERNEL_LOG,
+    LASTING,
+    RAISED,
+    First,
+    Next,
+    Proof,
+    Scope,
+    SignalClass,
+    SignalRow,
+)
 from reconciler.spec.signals import FILE, PREFIX, is_guarded, packaged, row_for, rows_of, weaker
 
 
@@ -100,13 +111,15 @@ class HealthTable:
     """The rules by name of signal. A name that ends in "_" is for all that begin with it and have no row.
 
     `counted`: signals of counters, by the look that these are compared with. `own_events`, `own_lines`: the text, in
-    lower case, that each row of the fleet's own looks for in the BMC's log, and in the kernel log. `weakened`: what the
-    fleet's rows do less than the packaged ones that isolate, in words by name.
+    lower case, that each row of the fleet's own looks for in the BMC's log, and in the kernel log. `raised`: signals of
+    these lines, and of extensions, which a reading tells by name. `weakened`: what the fleet's rows do less than the
+    packaged ones that isolate, in words by name.
     """
 
     rules: Mapping[str, SignalRule]
     own_events: Mapping[str, str] = field(default_factory=dict)
     own_lines: Mapping[str, str] = field(default_factory=dict)
+    raised: tuple[str, ...] = ()
     weakened: Mapping[str, str] = field(default_factory=dict)
     counted: Mapping[CounterGroup, tuple[CounterRule, ...]] = field(default_factory=dict)
     _found: dict[str, SignalRule | None] = field(default_factory=dict, repr=False)
@@ -207,7 +220,8 @@ def _table(changes: tuple[SignalChange, ...]) -> HealthTable:
         if row is not None and is_guarded(row) and (lost := weaker(row, rows[change.name])):
             weakened[change.name] = "; ".join(lost)
     rules = {name: SignalRule(row) for name, row in rows.items()}
-    return HealthTable(rules, events, lines, weakened, _counted(rules))
+    raised = tuple(name for name, row in rows.items() if row.fact == RAISED or name in lines)
+    return HealthTable(rules, events, lines, raised, weakened, _counted(rules))
 
 
 def table_of(profile: Profile) -> HealthTable:

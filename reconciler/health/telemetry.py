@@ -1,4 +1,4 @@
-"""Signals of what a host's own programs tell: its daemons and clock, DCGM's health watches, and AMD's memory counts."""
+"""Signals of what a host's own programs tell: daemons, clock, modules, DCGM's health watches, AMD's memory counts."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ def telemetry_signals(facts: HostFacts, table: HealthTable) -> Iterator[tuple[st
         yield "clock_free", "its clock is not synchronised with any source"
     if clock is not None and clock.offset_s is not None and abs(clock.offset_s) >= table.threshold("clock_off"):
         yield "clock_off", f"its clock is {abs(clock.offset_s):.3g} s off the time of its sources"
+    for interface, alarms in (facts.module_alarms or {}).items():
+        yield "module_alarm", f"the module of {interface} says: {', '.join(alarms)}"
     for incident in facts.dcgm or ():
         yield _of_dcgm(incident), f"{incident.entity}: {incident.system}: {incident.health}: {incident.text}"
     for gpu in facts.amd_gpus or ():
@@ -39,6 +41,8 @@ def unread_telemetry(facts: HostFacts | None) -> Iterator[str]:
         yield "fabric_manager_down"
     if facts is None or facts.clock is None or facts.clock.synchronised is None:
         yield "clock_"
+    if facts is None or facts.module_alarms is None or any(key.startswith("module_alarms.") for key in facts.unknown):
+        yield "module_alarm"
     if facts is None or facts.dcgm is None:
         yield "dcgm_"
     if facts is None or facts.amd_gpus is None or any(gpu.uncorrectable is None for gpu in facts.amd_gpus):

@@ -269,6 +269,7 @@ class HostFacts:
     dimm_errors: tuple[DimmErrors, ...] | None = None  # of modules that have had errors since the boot
     dimm_records: tuple[DimmRecord, ...] | None = None  # of rasdaemon, of a week
     counters: Unpublished[Counters | None] = None  # of the kernel, of ports and PCI devices
+    module_alarms: Unpublished[Mapping[PublicText, tuple[PublicText, ...]] | None] = None  # by interface with troubles
     gpu_counters: Unpublished[Counters | None] = None  # of the driver: seconds of slowed clocks, by PCI address
     nvlink_counters: Unpublished[Counters | None] = None  # of the driver: errors of NVLinks, as gpu2/link3
     daemons: Daemons | None = None

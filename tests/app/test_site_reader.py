@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,9 +14,10 @@ from reconciler.app import site_reader as module
 from reconciler.app.clocks import RealClock
 from reconciler.app.site_reader import REPLACED_S, WireSiteReader
 from reconciler.app.wire_fabric import WireFabric
-from reconciler.converge.observer import shards_of
+from reconciler.converge.observer import SHARD_NODES, shards_of
 from reconciler.drivers.secrets import SecretStore
 from reconciler.drivers.secrets_file import SecretsFile
+from reconciler.model.desired import Fleet
 from reconciler.model.limits import Brake
 from reconciler.model.observer_port import ObserveShard
 from tests.converge.test_observer import fleet_at
@@ -45,13 +47,41 @@ def shard(**settings: Any) -> ObserveShard:
     return shards_of(fleet, list(fleet.nodes), {}, RealClock(), 0.0)[0]
 
 
+@pytest.fixture
+def space(tmp_path: Path) -> Any:
+    secrets = SecretStore(SecretsFile(), tmp_path / "secrets.yaml")
+    return SimpleNamespace(clock=RealClock(), secrets=secrets, overlay=None)
+
+
+def test_shards_of_a_site_are_looked_at_one_by_one(monkeypatch: pytest.MonkeyPatch, space: Any) -> None:
+    """To refit looks at all nodes that are known: with each shard, that would be a hundred times those of a site."""
+    refitted: list[int] = []
+
+    async def told(_fabric: WireFabric, fleet: Fleet) -> None:
+        refitted.append(len(fleet.nodes))
+
+    monkeypatch.setattr(WireFabric, "refit", told)
+    fleet = fleet_at(["fra"] * 5 * SHARD_NODES)
+    shards = shards_of(fleet, list(fleet.nodes), {}, RealClock(), 0.0)
+    node = fleet.nodes["n7"]
+    elsewhere = replace(node, endpoints=replace(node.endpoints, host="10.0.0.9"))
+    reader = WireSiteReader(space)
+
+    async def run() -> None:
+        for one in (*shards, *shards):
+            await reader.observer(one, ())
+        assert refitted == []
+        await reader.observer(replace(shards[0], nodes={**shards[0].nodes, "n7": elsewhere}), ())
+        assert refitted == [len(fleet.nodes)], "its session is at another address"
+        await reader.close()
+
+    asyncio.run(run())
+
+
 def test_settings_that_reach_no_node_open_no_second_session(
-    fabrics: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+    fabrics: list[str], monkeypatch: pytest.MonkeyPatch, space: Any
 ) -> None:
     """BMCs have few sessions: with one set of ours for each commit to fleet.yaml, nobody gets in any more."""
-    space: Any = SimpleNamespace(
-        clock=RealClock(), secrets=SecretStore(SecretsFile(), tmp_path / "secrets.yaml"), overlay=None
-    )
     now = 0.0
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
     reader = WireSiteReader(space)

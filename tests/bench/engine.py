@@ -37,7 +37,7 @@ def section(nodes: int, workers: tuple[int, ...]) -> list[Table]:
             rows,
             (
                 f"goals: all {GOAL_OVERHEAD:.0%} over in process at most; leader {GOAL_SHARD_MS} ms a shard at most",
-                "hot: the mean of three passes. The cluster is not read: the leader does that in both cases",
+                "hot: the mean of two passes. The cluster is not read: the leader does that in both cases",
                 "the lab and all others share the cores of this machine: more workers read no faster where it has few",
             ),
         )

@@ -40,6 +40,8 @@ def _cpu(runs: int) -> Table:
     commands = {
         "reconciler --help": [_COMMAND, "--help"],
         "reconciler validate": [_COMMAND, "validate", "fleet-spec"],
+        "floor: python -c pass": [sys.executable, "-c", "pass"],
+        "floor: import pydantic": [sys.executable, "-c", "from pydantic import BaseModel, TypeAdapter"],
         f"floor: import {_THEIRS}": [sys.executable, "-c", f"import {_THEIRS}"],
         "floor: kubectl get --raw /version": ["kubectl", "get", "--raw", "/version"],
     }

@@ -21,7 +21,7 @@ from reconciler.model.interning import Interning
 from reconciler.model.observed import Answered, Observation, Observed
 from reconciler.model.records import Applied, NodeRecord
 
-DIGITS = 5  # of a node's number in its name
+DIGITS = 6  # of a node's number in its name
 AT_ONCE = 50  # nodes converged in one pass
 OLD = {"image.version": "2026.10.1", "image.sha256": "0" * 64}
 
@@ -104,6 +104,13 @@ class PersonaTemplates:
     record: Template
     applied: Mapping[str, Applied]
 
+    def unread(self) -> PersonaTemplates:
+        """Return the same with a clean node of which only the cluster is known."""
+        number = 10 ** (DIGITS - 1)
+        nodes = (self.clean.instantiate(at) for at in (number, number + 1))
+        one, other = (replace(node, hot=node.member, inventory=node.member, host=node.member) for node in nodes)
+        return replace(self, clean=Template.of(one, other, number))
+
 
 @dataclass(frozen=True, slots=True)
 class FleetTemplate:
@@ -157,9 +164,14 @@ class Stored:
         return self.all_clean()
 
 
-def restore(path: Path) -> Stored:
-    """Restore a fleet. Equal parts are shared, as by commands that read nodes and ledger."""
+def restore(path: Path, *, unread: bool = False) -> Stored:
+    """Restore a fleet. Equal parts are shared, as by commands that read nodes and ledger.
+
+    `unread`: of clean nodes only what the cluster says, as to a leader whose workers have not read yet.
+    """
     truth: FleetTemplate = pickle.loads(path.read_bytes())
+    if unread:
+        truth = replace(truth, templates={persona: one.unread() for persona, one in truth.templates.items()})
     stored = Stored(truth.head, {}, {}, {})
     nodes, records = Interning(), Interning()
     passes: dict[tuple[str, int], Mapping[str, Applied]] = {}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +16,10 @@ from reconciler.converge.run import Ended
 from reconciler.model import desired as d
 from reconciler.model.outcome import Done, Outcome, Permanent, Transient
 from reconciler.model.plan import BlockCode
-from reconciler.model.vocab import Activation
+from reconciler.model.records import FLEET
+from reconciler.model.vocab import Activation, DriftMode
 from tests import builders as b
+from tests.converge.test_loop import MINUTE, Looped
 from tests.converge.world import PROFILE, World
 
 Worlds = Callable[..., World]
@@ -28,6 +32,18 @@ A, B = "https://pdu-a", "https://pdu-b"
 
 def outlets(number: int, *shared: str) -> tuple[d.Outlet, ...]:
     return d.Outlet(A, f"A{number}", shared), d.Outlet(B, f"A{number}", shared)
+
+
+def looped(directory: Path, **settings: Any) -> Looped:
+    """A loop over nodes of which n0 has an illness that only a cut heals."""
+    return Looped(
+        directory,
+        each=lambda node: replace(node, outlets=outlets(int(node.node[1:]))),
+        nodes=3,
+        profile=TREATED,
+        faults={"n0": {"xid": {"code": 79, "heals": "ac"}}},
+        settings=settings,
+    )
 
 
 @pytest.fixture
@@ -204,12 +220,8 @@ class Killed(BaseException):
     """The end of a process."""
 
 
-@pytest.mark.parametrize("cut", [False, True], ids=["off", "cut off"])
-def test_a_run_that_is_killed_in_its_midst_is_gone_on_with(
-    fed: Worlds, monkeypatch: pytest.MonkeyPatch, cut: bool
-) -> None:
-    """A dark BMC tells nothing, so nothing could be planned for its node: the outlets are switched on before a look."""
-    here = fed(faults={"n0": {"xid": {"code": 79, "heals": "ac"}}})
+def dies_in_the_dark(here: World, monkeypatch: pytest.MonkeyPatch, *, cut: bool = True) -> None:
+    """Apply until the run is killed in the midst of the cut. `cut`: after the outlets were switched off."""
 
     async def killed(ctx: ActionContext) -> Outcome:
         here.machine("n0").power("force_off")
@@ -222,6 +234,58 @@ def test_a_run_that_is_killed_in_its_midst_is_gone_on_with(
         patch.setitem(FUNCTIONS, "ac_cycle", killed)
         with pytest.raises(BaseException):  # noqa: B017 - the group that asyncio makes of it
             here.apply()
+
+
+@pytest.mark.parametrize("mode", [DriftMode.CORRECT, DriftMode.OBSERVE])
+def test_the_next_leader_gives_power_again_before_it_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: DriftMode
+) -> None:
+    """It did not: the BMC was dark, so nothing was planned, and the machine stayed so for good."""
+    here = looped(tmp_path, drift_mode=mode)
+    dies_in_the_dark(here, monkeypatch)
+    here.go(MINUTE / 2)
+    assert all_on(here)
+    here.go(30 * MINUTE)
+    assert here.serves("n0") is (mode is DriftMode.CORRECT), here.did("n0")
+
+
+def test_a_leader_leaves_the_outlets_of_a_stopped_fleet_until_it_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = looped(tmp_path)
+    dies_in_the_dark(here, monkeypatch)
+    assert not all_on(here)
+    here.ledger.hold(FLEET, "fire", "anna", None, here.clock.now())
+
+    async def meanwhile() -> None:
+        await asyncio.sleep(10 * MINUTE)
+        assert not all_on(here)
+        here.ledger.release(FLEET, "anna", here.clock.now())
+
+    here.go(20 * MINUTE, meanwhile)
+    assert all_on(here)
+
+
+def test_outlets_that_somebody_switches_off_after_that_stay_off(fed: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = fed(faults={"n0": {"xid": {"code": 79, "heals": "ac"}}})
+    dies_in_the_dark(here, monkeypatch)
+    here.ledger.hold("n0", "I look at its cables", "anna", None, here.clock.now())
+    here.apply()
+    assert all_on(here)
+    here.lab.mains.switch([(A, "A0")], on=False)
+    here.apply()
+    here.ledger.release("n0", "anna", here.clock.now())
+    here.apply()
+    assert not all_on(here)
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["off", "cut off"])
+def test_a_run_that_is_killed_in_its_midst_is_gone_on_with(
+    fed: Worlds, monkeypatch: pytest.MonkeyPatch, cut: bool
+) -> None:
+    """A dark BMC tells nothing, so nothing could be planned for its node: the outlets are switched on before a look."""
+    here = fed(faults={"n0": {"xid": {"code": 79, "heals": "ac"}}})
+    dies_in_the_dark(here, monkeypatch, cut=cut)
     here.clock.elapsed += 4000
     for _ in range(2):
         here.apply()

@@ -14,6 +14,7 @@ from reconciler.converge.actions import FUNCTIONS
 from reconciler.converge.actions.context import ActionContext
 from reconciler.model.desired import Rung
 from reconciler.model.outcome import Outcome
+from tests.converge.test_repair import CRITICAL, order
 from tests.converge.world import PROFILE, World
 
 Worlds = Callable[..., World]
@@ -53,6 +54,19 @@ def test_what_a_rung_destroys_is_kept_and_named(world: Worlds) -> None:
         assert {gpu["serial"] for gpu in host["gpus"]} == {gpu.serial for gpu in here.machine("n0").state.gpus}
         assert bundle["parts"]["BMC log, parts"]["events"] is not None
         assert "nvidia-bug-report" in bundle["missing"], "what could not be had is said"
+
+
+def test_it_is_kept_before_a_person_exchanges_a_part(world: Worlds) -> None:
+    """No rung came before: the driver's report, which a vendor asks for, would be gone with the power."""
+    here = world(nodes=2, faults={"n0": CRITICAL})
+    here.adopt()
+    order(here)
+    here.apply()
+    (bundle,) = bundles(here).values()
+    assert bundle["action"] == "shut_down"
+    assert "BMC log, parts" in bundle["parts"]
+    assert "facts of the host" in bundle["parts"]
+    assert here.machine("n0").state.power == "off"
 
 
 def test_a_dead_host_delays_nothing(world: Worlds) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import pickle
 import time
 import zlib
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
@@ -23,6 +24,7 @@ from reconciler.drivers.engine.access import EngineAccess, EngineError, label, r
 from reconciler.drivers.engine.answers import NO_DIGESTS, unpacked
 from reconciler.drivers.engine.client import EngineClient
 from reconciler.drivers.engine.observer import EngineObserver
+from reconciler.drivers.engine.plans import packed_plans
 from reconciler.drivers.engine.worker import ShardTask, SitePlugin, observe_shard
 from reconciler.model.crash import Crash, told_to
 from reconciler.model.observed import Answered, Silent
@@ -181,12 +183,18 @@ def test_nobody_waits_without_end_for_a_look_that_can_not_be_stopped(
     asyncio.run(ask())
 
 
-def plans_of(observer: EngineObserver, monkeypatch: pytest.MonkeyPatch, *keys: str) -> tuple[Any, list[Crash]]:
-    """Have workers plan shards of one node each, and return the plans and what crashed."""
+def plans_of(
+    observer: EngineObserver, monkeypatch: pytest.MonkeyPatch, *keys: str, made: Callable[[], object] = lambda: None
+) -> tuple[Any, list[Crash]]:
+    """Have workers plan shards of one node each, and return the plans and what crashed. `made`: a task is made."""
     monkeypatch.setattr(observer, "_known", {key: SimpleNamespace(digests=NO_DIGESTS) for key in keys})
     monkeypatch.setattr(observer, "_is_known", lambda _name, _seen: True)
-    task = SimpleNamespace(packed=lambda: b"task")
-    monkeypatch.setattr(observer_module, "PlanTask", SimpleNamespace(of=lambda _shard, _digests: task))
+
+    def task(_shard: Any, _digests: Any) -> Any:
+        made()
+        return SimpleNamespace(packed=lambda: b"task")
+
+    monkeypatch.setattr(observer_module, "PlanTask", SimpleNamespace(of=task))
     asked: Any = [SimpleNamespace(site="fra", key=key, seen={key: None}) for key in keys]
     crashes: list[Crash] = []
     with told_to(crashes.append):
@@ -210,9 +218,28 @@ def test_nobody_waits_for_plans_shard_by_shard(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(observer_module, "PLAN_S", 0.2)
     monkeypatch.setattr(observer_module, "GRACE_S", 0.1)
     began = time.monotonic()
-    keys = [f"fra#{number}" for number in range(50)]
+    keys = [f"fra#{number}" for number in range(10)]
     assert plans_of(observer_with(asyncio.Event().wait)[0], monkeypatch, *keys) == ({}, [])
     assert time.monotonic() - began < 3
+
+
+def test_workers_have_as_long_for_all_plans_as_the_leader_would_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand shards take longer than one may, and each is packed at its turn: they are a whole fleet in memory."""
+    monkeypatch.setattr(observer_module, "PLAN_S", 0.05)
+    monkeypatch.setattr(observer_module, "GRACE_S", 0.05)
+    monkeypatch.setattr(observer_module, "SHARD_S", 2.0)  # on a busy machine
+    monkeypatch.setattr(module, "GRACE_S", 60.0)
+    made, answered = Counter[str](), Counter[str]()
+
+    async def slowly() -> bytes:
+        assert made["tasks"] - answered["tasks"] <= module.SHARDS_OF_A_WORKER
+        await asyncio.sleep(0.02)
+        answered["tasks"] += 1
+        return packed_plans({})
+
+    keys = [f"fra#{number}" for number in range(30)]
+    plans_of(observer_with(slowly)[0], monkeypatch, *keys, made=lambda: made.update(["tasks"]))
+    assert answered["tasks"] == len(keys)
 
 
 def _long(_data: bytes) -> bytes:

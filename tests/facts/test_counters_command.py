@@ -70,9 +70,13 @@ def test_a_machine_without_any_of_it_has_no_counter_above_zero(tmp_path: Path) -
         ("     rx_fcs_err_frames: 3", {"fcs_errors": 3}),
         ("     frames_rx_bad_fcs: 0", {}),
         ("     rx_packets: 99", {}),
+        ("     rx_pcs_symbol_err_phy: 5", {"fec_uncorrected": 5}),
+        ("     rx_fec_uncorrectable_blocks: 6", {"fec_uncorrected": 6}),
+        ("     module_high_temp: 2", {"module_hot": 2}),
+        ("     module_bus_stuck: 1\n     module_bad_shorted: 2", {"module_shorted": 3}),
     ],
 )
-def test_damaged_frames_are_read_by_the_names_of_drivers(
+def test_statistics_are_read_by_the_names_of_drivers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, found: dict[str, int]
 ) -> None:
     (tmp_path / "class/net/ens1/device").mkdir(parents=True)

@@ -122,3 +122,11 @@ def test_without_awk_everything_passes(tmp_path: Path) -> None:
     text = "<gpu>\n<serial>1</serial>\n<display_mode>Disabled</display_mode>\n</gpu>\n"
     assert run(text, str(tmp_path)) == CommandResult(0, text, "")
     assert run(text, os.environ["PATH"]).stdout == "<gpu>\n<serial>1</serial>\n</gpu>\n"
+
+
+def test_a_document_of_any_depth_is_read() -> None:
+    deep = "<x>" * 20_000 + "</x>" * 20_000
+    document = f"<nvidia_smi_log><gpu id='00000000:1A:00.0'>{deep}<uuid>GPU-1</uuid></gpu></nvidia_smi_log>"
+    found = host_facts({"nvidia_smi": CommandResult(0, document)})
+    assert found.gpus is not None, found.unknown
+    assert found.gpus[0].uuid == "GPU-1"

@@ -27,6 +27,7 @@ SETTINGS = frozenset({"persistence_off"})
 HEADS = {
     "disks": "== /dev/sda\n",
     "nvme": "== /dev/nvme0 S M\n",
+    "modules": "== eno1\n",
 }  # as our command prints it before the tool's own output
 
 

@@ -169,6 +169,17 @@ def test_a_port_whose_counters_rise_is_its_cable_too() -> None:
     assert made.ruled_out == ("what the ports share: 2 of 3 are up, as fast as the fastest",)
 
 
+def test_a_module_that_says_an_alarm_is_named_by_its_interface_and_at_no_leaf() -> None:
+    """An Ethernet port may be that of management, which ends elsewhere."""
+    facts = b.facts(module_alarms={"eno1np0": ("Laser rx power low alarm",)})
+    made = told(b.profile(), b.observed(host=facts, inventory=b.inventory(parts=())), domains={"leaf": "leaf-7"})
+    assert made is not None
+    assert made.cause == "cable from eno1np0 to a switch that is not known, or a port at its ends"
+    assert [(one.name, one.detail) for one in made.evidence] == [
+        ("module_alarm", "the module of eno1np0 says: Laser rx power low alarm")
+    ]
+
+
 def test_a_source_that_is_silent_is_no_cause_in_the_node() -> None:
     dark = b.observed(hot=b.silent(), inventory=b.silent())
     since = {"redfish": b.NOW - timedelta(hours=1)}

@@ -126,6 +126,7 @@ def test_the_ladder_counts_attempts_inside_its_window() -> None:
         ("daemons", {"health.fabric_manager_down"}),
         ("clock", {"health.clock_"}),
         ("dcgm", {"health.dcgm_"}),
+        ("module_alarms", {"health.module_alarm"}),
         ("amd_gpus", {"health.amd_"}),
         ("gpus", {"health.gpu_missing"}),
     ],
@@ -149,6 +150,7 @@ def test_a_part_of_a_part_that_was_not_read_hides_its_signals() -> None:
     assert hidden(nvlinks_active={0: 18}) == ("health.nvlink_",)
     assert hidden(links=(Link("mlx5_0/1", None, None, "infiniband"),)) == ("health.port_",)
     assert hidden(disks=(DiskHealth("/dev/sda", "S", "M", None),)) == ("health.disk_",)
+    assert hidden(unknown={"module_alarms.eno1": "unsupported"}) == ("health.module_alarm",)
     assert hidden(nvme=(NvmeHealth("/dev/nvme0", "S", "M", None, None, None, None),)) == ("health.nvme_",)
 
 
@@ -219,6 +221,7 @@ SIGNALS: list[tuple[str, dict[str, Any], Effect]] = [
     ("fabric_manager_down", {"daemons": Daemons(4, fabric_manager=False)}, Effect.REPORTS),
     ("clock_free", {"clock": ClockState(synchronised=False)}, Effect.REPORTS),
     ("clock_off", {"clock": ClockState(True, -1.2)}, Effect.REPORTS),
+    ("module_alarm", {"module_alarms": {"eno1": ("Module temperature high alarm",)}}, Effect.REPORTS),
     ("dcgm_failure", {"dcgm": (DcgmIncident("GPU 1", "Memory system", "Failure", "DBE"),)}, Effect.REPAIRS),
     ("dcgm_warning", {"dcgm": (DcgmIncident("GPU 1", "Memory system", "Warning", "SBE"),)}, Effect.REPORTS),
     ("dcgm_warning", {"dcgm": (DcgmIncident("GPU 1", "Thermal system", "Failure", "hot"),)}, Effect.REPORTS),

@@ -158,6 +158,7 @@ def truth(machine: Machine) -> HostFacts:
         dimm_errors=(),
         dimm_records=(),
         counters={},
+        module_alarms={},
         gpu_counters={},
         nvlink_counters={},
         daemons=Daemons(4, fabric_manager=True),

@@ -23,8 +23,13 @@ LOST = "GPU is lost"
 
 
 @pytest.fixture
-def machine() -> Machine:
-    return make_machine(Clock())
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def machine(clock: Clock) -> Machine:
+    return make_machine(clock)
 
 
 def text(machine: Machine, name: str, command: str = "") -> str:
@@ -218,16 +223,27 @@ def test_the_kernel_log_is_the_drivers_part_of_it(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize(
-    "scene", [name for name in SCENES if name.startswith(("xid_", "thermal_margin", "fs_read_only", "nvme_", "md_"))]
+    "scene",
+    [
+        name
+        for name in SCENES
+        if name.startswith(("xid_", "thermal_margin", "fs_read_only", "nvme_", "md_", "module_", "link_"))
+    ],
 )
-def test_a_scene_is_read_in_process_as_the_parsers_read_its_text(machine: Machine, scene: str) -> None:
+def test_a_scene_is_read_in_process_as_the_parsers_read_its_text(machine: Machine, clock: Clock, scene: str) -> None:
     SCENES[scene].play_on(machine, "")
     if scene == "xid_163":
         machine.inject("xid", gpu=2, code=163)
         machine.inject("xid", gpu=2, code=162)
-    read = host_facts({name: answer(name, ask(machine)) for name in ("kernel_log", "nvidia_smi")})
+    if scene.startswith(("module_", "link_")):
+        clock.seconds += 3600.0
+    read = host_facts(
+        {name: answer(name, ask(machine)) for name in ("kernel_log", "nvidia_smi", "counters", "modules")}
+    )
     found = in_process(machine, (), ())
     assert (found.xids, found.kernel_events) == (read.xids, read.kernel_events)
+    assert (found.counters, found.module_alarms) == (read.counters, read.module_alarms)
+    assert bool(read.counters) == scene.startswith(("module_", "link_"))
     assert [gpu.cells for gpu in found.gpus or ()] == [gpu.cells for gpu in read.gpus or ()]
     assert read.gpus is not None
 

@@ -50,11 +50,10 @@ def plan(
     if summarised and output != "human":
         raise click.UsageError("--summary is for people: JSON and Markdown have their totals")
     made = make_plan(open_workspace(request, source, TERMINAL), source.observation, redact=redact)
-    text = dump(made)
     if out is not None:
-        write_file(out, text)
+        write_file(out, dump(made))
     if output == "json":
-        show(text, output)
+        show(dump(made), output)
     else:
         people = summary if summarised else human
         show(shown_apart(made, people if output == "human" else as_markdown), output)

@@ -33,7 +33,10 @@ async def ac_cycle(ctx: ActionContext) -> Outcome:
     boot_id = ctx.intent.get("boot_id")
     pdus = _pdus(ctx)
     if ctx.resumed.get("cut"):
-        await _give_power(ctx, pdus)
+        if ctx.resumed.get("powered"):
+            await _demand_power(pdus)
+        else:
+            await _give_power(ctx, pdus)
         if ctx.resumed.get("dark"):
             return await _come_back(ctx, boot_id)
         if not await answers_again(ctx, BMC_BOOT_S):  # the cut was never proved, and is made anew
@@ -44,7 +47,7 @@ async def ac_cycle(ctx: ActionContext) -> Outcome:
     await _demand_power(pdus)
     await ensure_off(ctx)
     bystanders = [(name, bmc) for name, bmc in ctx.bystanders if not isinstance(await bmc.hot(), Silent)]
-    ctx.journal(cut=[[outlet.pdu, outlet.name] for outlet in ctx.desired.outlets])
+    ctx.journal(cut=[[outlet.pdu, outlet.name] for outlet in ctx.desired.outlets], powered=False)
     try:
         await _cut(ctx, pdus)
         wrong = await _wrongly_cut(ctx, bystanders)

@@ -27,7 +27,8 @@ from reconciler.model.vocab import UnknownReason
 from reconciler.planner.node.shard_plans import PlanShard, QuietPlan
 
 SKEW_S: Final = 60.0  # wall clock: ages of readings decide what is read and done
-PLAN_S: Final = 20.0  # after which nobody waits for any plan: the leader needs a tenth of a second for a shard
+PLAN_S: Final = 20.0  # after which nobody waits for the plans of a shard
+SHARD_S: Final = 0.1  # in which the leader plans a shard itself: for all of them, nobody waits longer than that takes
 
 
 class EngineObserver(Confined):
@@ -54,10 +55,11 @@ class EngineObserver(Confined):
     async def plan(self, shards: Sequence[PlanShard]) -> Mapping[str, QuietPlan]:
         """Return the plans that do nothing, of the nodes that workers have the same readings of, as of ShardPlanner."""
         found: dict[str, QuietPlan] = {}
+        timeout = PLAN_S + GRACE_S + SHARD_S * len(shards)
         async with self.client.working():
             tasks = [asyncio.create_task(self._planned(shard)) for shard in shards]
             try:
-                for task in (await asyncio.wait(tasks, timeout=PLAN_S + GRACE_S))[0] if tasks else ():
+                for task in (await asyncio.wait(tasks, timeout=timeout))[0] if tasks else ():
                     found.update(task.result())
             finally:
                 for task in tasks:
@@ -113,14 +115,16 @@ class EngineObserver(Confined):
 
     async def _planned(self, shard: PlanShard) -> Mapping[str, QuietPlan]:
         """Return the plans of a shard; none where no worker answers: to plan again is all that costs."""
-        digests = {name: self._known[name].digests for name, seen in shard.seen.items() if self._is_known(name, seen)}
-        if not digests:
+        if not any(self._is_known(name, seen) for name, seen in shard.seen.items()):
             return {}
 
+        def pack() -> bytes:
+            known = {name: self._known[name].digests for name, seen in shard.seen.items() if self._is_known(name, seen)}
+            return PlanTask.of(shard, known).packed()
+
         async def asked() -> Mapping[str, QuietPlan]:
-            task = PlanTask.of(shard, digests)
             try:
-                data, _ = await self.client.call(plan_shard, shard.site, shard.key, task.packed, PLAN_S)
+                data, _ = await self.client.call(plan_shard, shard.site, shard.key, pack, PLAN_S)
             except EngineError:
                 return {}
             return unpacked_plans(data, shard.seen)

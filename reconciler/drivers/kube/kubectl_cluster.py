@@ -82,13 +82,14 @@ class KubectlCluster(Confined):
         if self._lasting:
             await self._kubectl.keep()
         try:
-            client, server = await self._read_versions()
             nodes = await self._list(_NODES, "NodeList", objects.member)
             pods = await self._list("/api/v1/pods", "PodList", objects.pod, f"spec.nodeName!=,{_LIVE}")
             await self._requests.find()
             add_requests = await self._requests.read()
+            client, server = await self._read_versions()
         except KubeFailure as failure:
-            return Silent(self._now(), failure.problem.unknown(), failure.problem.detail)
+            problem = await self._old_client() or failure.problem
+            return Silent(self._now(), problem.unknown(), problem.detail)
         by_node: dict[str, list[Pod]] = {}
         for node, pod in pods:
             by_node.setdefault(node, []).append(pod)
@@ -291,16 +292,27 @@ class KubectlCluster(Confined):
     # --- kubectl -------------------------------------------------------------------------------------------------
 
     async def _read_versions(self) -> tuple[str, str]:
-        """Read client and server versions, once. A client that is too old would fail later and less clearly."""
+        """Read client and server versions, once and with one kubectl. KubeFailure when the client is too old.
+
+        After what is read raw: `kubectl version` hides a connection that breaks behind ten seconds of retries.
+        """
         if self._versions is None:
-            output = await self._kubectl.run(["version", "--client", "--output=json"])
-            client = objects.client_version(objects.document(output))
-            if (number := _number(client)) is not None and number < OLDEST_CLIENT:
-                raise KubeFailure(Problem(Failure.UNSUPPORTED, f"kubectl {client} is too old; {INSTALL_HINT}"))
-            # Raw, as the lists are: `kubectl version` hides a connection that breaks behind ten seconds of retries.
-            server = objects.server_version(objects.document(await self._kubectl.raw("get", "/version")))
-            self._versions = client, server
+            found = objects.document(await self._kubectl.run(["version", "--output=json"]))
+            client = objects.client_version(found)
+            if problem := _too_old(client):
+                raise KubeFailure(problem)
+            self._versions = client, objects.server_version(found)
         return self._versions
+
+    async def _old_client(self) -> Problem | None:
+        """Return why the client is too old, which is why reads fail that are not known to have worked; else None."""
+        if self._versions is not None:
+            return None
+        try:
+            output = await self._kubectl.run(["version", "--client", "--output=json"])
+            return _too_old(objects.client_version(objects.document(output)))
+        except KubeFailure:
+            return None  # what the reads said tells more
 
     async def _get(self, path: str, kind: str, resource: str) -> objects.Json | None:
         try:
@@ -365,6 +377,13 @@ def _delete_options(pod: Pod, grace_s: float | None) -> dict[str, Any]:
 def _is_other_version(problem: Problem) -> bool:
     """Say whether the server has another version of the eviction API: 400, or a 404 that is not for the pod."""
     return problem.code == 400 or (problem.code == 404 and not problem.not_found("pods"))
+
+
+def _too_old(client: str) -> Problem | None:
+    """Return the problem of a client that would fail later, and less clearly."""
+    if (number := _number(client)) is None or number >= OLDEST_CLIENT:
+        return None
+    return Problem(Failure.UNSUPPORTED, f"kubectl {client} is too old; {INSTALL_HINT}")
 
 
 def _number(version: str) -> tuple[int, int] | None:

@@ -37,13 +37,13 @@ def document(text: bytes, kind: str | None = None) -> Json:
 
 
 def client_version(answer: Json) -> str:
-    """Return the version from `kubectl version --client -o json`."""
+    """Return the client's version from `kubectl version -o json`."""
     return _need(map_of(answer, "clientVersion"), "gitVersion")
 
 
 def server_version(answer: Json) -> str:
-    """Return the version from /version."""
-    return _need(answer, "gitVersion")
+    """Return the server's version from `kubectl version -o json`."""
+    return _need(map_of(answer, "serverVersion"), "gitVersion")
 
 
 def page(text: bytes, kind: str, convert: Callable[[Json], T]) -> tuple[list[T], str]:

@@ -29,6 +29,7 @@ INSTALL_HINT = (
     "https://kubernetes.io/docs/tasks/tools/#kubectl) and have it on PATH"
 )
 _ENVIRONMENT = {"KUBERC": "off", "KUBECTL_KUBERC": "false", "LC_ALL": "C"}  # no defaults from a person's kuberc
+_SHORT_LIVED = {"GOGC": "400"}  # Go collects garbage at its start: a sixth of the CPU of a run, to save it 2 MB
 _AT_ONCE = 8  # children of one cluster: each needs 30 ms of CPU and 50 MB
 _LONGEST_LINE = 1 << 24  # an object is at most 3 MiB in etcd
 _MOST_STDERR = 1 << 20
@@ -212,7 +213,7 @@ class Kubectl:
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 limit=_LONGEST_LINE,
-                env=_environment(),
+                env=_SHORT_LIVED | _environment(),
             )
         except (FileNotFoundError, PermissionError) as error:
             detail = f"{self._program}: {error.strerror}; {INSTALL_HINT}"

@@ -11,6 +11,7 @@ repeat that a BMC notes in the entry that it has.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
@@ -27,7 +28,13 @@ LOOK: Final = timedelta(minutes=5)
 READ: Final = timedelta(minutes=15)  # a BMC that logs each of our requests is not read again for them (A12)
 NO_LOG_AGAIN: Final = timedelta(days=1)
 _REFUSED: Final = frozenset({Failure.UNSUPPORTED, Failure.REJECTED, Failure.MALFORMED})  # $top, for good
+_DATED: Final = re.compile(r"20(1[5-9]|[2-9]\d)-\d\d-")  # a clock that was never set counts from 1970 or 2000 (B6)
 _Mark = tuple[int, tuple[str, ...]]
+
+
+def _is_dated(event: BmcEvent) -> bool:
+    """Return whether a log that was cleared can't have another entry like this one: a BMC without a clock may."""
+    return _DATED.match(event.at) is not None
 
 
 class LogNews:
@@ -61,8 +68,8 @@ class LogNews:
                 return False
             raise
         if mark != self._mark and (self._read is None or not timedelta() <= now - self._read < READ):
-            cleared = self._mark is not None and mark[0] < self._mark[0]
-            if has_news(self._events(), () if cleared else told):
+            shrank = self._mark is not None and mark[0] < self._mark[0]
+            if has_news(self._events(), filter(_is_dated, told) if shrank else told):
                 self._mark = None  # the next look reads it again, and finds none once an inventory has told of it
                 return True
             self._mark, self._read = mark, now

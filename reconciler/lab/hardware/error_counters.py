@@ -19,15 +19,17 @@ _ELSEWHERE: Final = ("restarts", *OF_NVLINK, *OF_DCGM)  # not the kernel's
 COUNTERS: Final = (
     "link_downed", "link_error_recovery", "symbol_error", "port_rcv_errors", "port_xmit_discards",
     "local_link_integrity_errors", "excessive_buffer_overrun_errors", "aer_corrected", "aer_nonfatal", "aer_fatal",
-    "restarts", "carrier_downs", "fcs_errors", *OF_HARDWARE, *OF_NVLINK, *OF_DCGM,
+    "restarts", "carrier_downs", "fcs_errors", "fec_uncorrected", "module_hot", "module_shorted",
+    *OF_HARDWARE, *OF_NVLINK, *OF_DCGM,
 )  # fmt: skip
+_TRAINED_AGAIN: Final = 3  # times that a port with a dim module goes down in a boot before it carries anything
 FIRST_TO_COUNT: Final = 595  # branch of the driver whose nvidia-smi tells for how long clocks were slowed
 
 
 def error_counters(state: MachineState, now: float) -> dict[str, dict[str, int]]:
     """Return the counters of the kernel that are not zero, by device and counter."""
     faults = state.faults
-    if not any(kind in faults for kind in ("cable", "flap", "error_counter")) or state.os is None:
+    if not any(kind in faults for kind in ("cable", "flap", "error_counter", "optic")) or state.os is None:
         return {}
     found: dict[str, dict[str, int]] = {}
     booted = state.os.booted_at
@@ -41,10 +43,19 @@ def error_counters(state: MachineState, now: float) -> dict[str, dict[str, int]]
         }  # fmt: skip
         if shown := {name: count for name, count in counts.items() if count}:
             found[f"{nic.name}/1"] = shown
+    if optic := state.faults.get("optic"):
+        hours = (now - max(booted, state.fault_since["optic"])) / 3600.0
+        found[str(optic["interface"])] = {"carrier_downs": _TRAINED_AGAIN + int(float(optic["per_hour"]) * hours)}
     name, device, count = _of_fault(state, now)
     if count and name not in _ELSEWHERE:
         found.setdefault(device, {})[name] = count
     return found
+
+
+def module_alarms(state: MachineState) -> dict[str, tuple[str, ...]]:
+    """Return the alarms of modules, by interface: of one that is dim, whose port goes down more than twice a boot."""
+    optic = state.faults.get("optic")
+    return {str(optic["interface"]): (str(optic["alarm"]),)} if optic else {}
 
 
 def nvlink_counters(state: MachineState, now: float) -> dict[str, dict[str, int]]:

@@ -192,10 +192,16 @@ FAULTS: Mapping[str, FaultKind] = {
     ),
     "error_counter": FaultKind(
         "a counter of errors of `device` rises by `per_hour`, until the next cold boot: a counter of an RDMA port, or "
-        "aer_corrected, aer_nonfatal, aer_fatal of a PCI address, crc, replay, recovery of an NVLink (gpu2/link3), a "
+        "carrier_downs, fcs_errors, fec_uncorrected, module_hot, module_shorted of an interface, aer_corrected, "
+        "aer_nonfatal, aer_fatal of a PCI address, crc, replay, recovery of an NVLink (gpu2/link3), a "
         "field of DCGM (dcgm_310 of gpu2), or restarts of a unit; `persistent`: after it too",
         "hardware",
         {"counter": "aer_fatal", "device": "0000:5d:00.0", "per_hour": 7200.0, "persistent": False},
+    ),
+    "optic": FaultKind(
+        "the module of an Ethernet port says `alarm`, and the port goes down `per_hour`; another module ends it",
+        "hardware",
+        {"interface": "eno1np0", "alarm": "Laser rx power low alarm", "per_hour": 6.0},
     ),
     "service_dead": FaultKind(
         "a daemon has ended, until it is started or the system boots; `persistent`: it ends again after a boot",

@@ -17,7 +17,7 @@ def interface(nic: NicState) -> str:
 
 
 def host_network(state: MachineState, disk: DiskImage) -> HostNetwork:
-    declared = [Link.model_validate_json(text) for text in disk.links]
+    declared = [_link(text) for text in disk.links]
     by_mac = {link.mac.lower(): link for link in declared if link.mac is not None}
     bonds = {member: link.name for link in declared for member in link.members}
     found = []
@@ -30,6 +30,11 @@ def host_network(state: MachineState, disk: DiskImage) -> HostNetwork:
     shown = {one.name for one in found}
     gateways = {link.name: (link.gateway,) for link in declared if link.gateway is not None and link.name in shown}
     return HostNetwork(tuple(found), gateways)
+
+
+@lru_cache(maxsize=1024)
+def _link(text: str) -> Link:
+    return Link.model_validate_json(text)
 
 
 @lru_cache(maxsize=1 << 17)

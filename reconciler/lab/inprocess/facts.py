@@ -15,6 +15,7 @@ from reconciler.lab.hardware.error_counters import (
     daemon_restarts,
     dcgm_counters,
     error_counters,
+    module_alarms,
     nvlink_counters,
     slowed_seconds,
 )
@@ -63,6 +64,7 @@ def host_facts(
     lost = [gpu.index for gpu in state.gpus if gpu.lost and disk.driver]
     unknown = {f"dcgm_counters.gpu{index}": "unsupported: DCGM has no value" for index in lost}
     nvlinks = _nvlinks(machine, unknown)
+    xids, events = _logged(tuple(system.kernel_log))
     found = HostFacts(
         hostname=system.hostname,
         kernel=disk.kernel,
@@ -75,7 +77,7 @@ def host_facts(
         driver=disk.driver or None,
         gpus=tuple(_gpu(gpu, disk.driver) for gpu in state.gpus) if disk.driver else None,
         nvlinks_active=nvlinks,
-        xids=_xids(unanswered(system.kernel_log)),
+        xids=xids,
         links=_links(machine),
         nvme=tuple(_drive(at, drive, unknown) for at, drive in enumerate(state.drives) if not drive.sata),
         services={
@@ -85,7 +87,7 @@ def host_facts(
         unknown=unknown,
         smi=_smi_answer(state, unknown) if disk.driver else None,
         nvlinks_slow=_nvlinks_slow(state) if nvlinks is not None else None,
-        kernel_events=_events(system.kernel_log),
+        kernel_events=events,
         cuda=disk.software["cuda"],
         nccl=disk.software["nccl"],
         container_runtime=f"containerd {disk.software['containerRuntime']}",
@@ -95,6 +97,7 @@ def host_facts(
         dimm_errors=dimm_errors(state),
         dimm_records=dimm_records(state, machine.now),
         counters=error_counters(state, machine.now),
+        module_alarms=module_alarms(state),
         gpu_counters=slowed_seconds(state, machine.now) if disk.driver else None,
         nvlink_counters=nvlink_counters(state, machine.now) if disk.driver and state.gpus else None,
         daemons=daemons(state),
@@ -300,6 +303,12 @@ def _nvlinks_slow(state: MachineState) -> dict[int, int]:
     up = {gpu.index: gpu.nvlinks - gpu.nvlinks_down for gpu in state.gpus if not gpu.lost and not gpu.mig_enabled}
     slow = {gpu.index: gpu.nvlinks_slow for gpu in state.gpus if gpu.index in up and gpu.nvlinks_slow}
     return slow if sum(slow.values()) < sum(up.values()) else {}
+
+
+@lru_cache(maxsize=1024)
+def _logged(lines: tuple[str, ...]) -> tuple[tuple[Xid, ...], tuple[KernelEvent, ...]]:
+    """Return what a kernel log tells. It is asked again with each reading, and nearly always of the same lines."""
+    return _xids(unanswered(list(lines))), _events(lines)
 
 
 def _events(lines: Sequence[str]) -> tuple[KernelEvent, ...]:

@@ -1,9 +1,11 @@
-"""ports.Watch on the lab's cluster."""
+"""ports.Watch on the lab's cluster, on its kernel logs and on its BMCs."""
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import aclosing
 
 from reconciler.lab.hardware.control_plane import ClusterTruth, Gone, NodeObject, WatchEvent
 from reconciler.lab.hardware.kernel_log import EVENTS
@@ -14,6 +16,43 @@ from reconciler.model.ports import Clock, Watch
 
 _ABOUT = re.compile(r"NVRM: Xid|fallen off|" + "|".join(re.escape(line) for _, line in EVENTS.values()))
 POLL_S = 2.0  # ClusterTruth advances when it is read
+
+
+async def _news(clock: Clock, look: Callable[[], Iterable[str]]) -> AsyncGenerator[str]:
+    """Yield what looks find, one every few seconds."""
+    while True:
+        for name in await _found(clock, look):
+            yield name
+
+
+async def _found(clock: Clock, look: Callable[[], Iterable[str]]) -> list[str]:
+    """Return what the first look finds that finds anything. Looks are taken by a timer, which wakes no task.
+
+    Hours of virtual time are thousands of looks, and to wake a task for each costs more than all else that they do.
+    """
+    loop, pause_s = asyncio.get_running_loop(), clock.real_seconds(POLL_S)
+    found: asyncio.Future[list[str]] = loop.create_future()
+    timer: asyncio.TimerHandle
+
+    def take() -> None:
+        nonlocal timer
+        if found.done():  # nobody waits any more
+            return
+        try:
+            news = list(look())
+        except Exception as error:  # noqa: BLE001 - raised where the news is awaited
+            found.set_exception(error)
+            return
+        if news:
+            found.set_result(news)
+        else:
+            timer = loop.call_later(pause_s, take)
+
+    timer = loop.call_later(pause_s, take)
+    try:
+        return await found
+    finally:
+        timer.cancel()
 
 
 class TruthWatch:
@@ -28,13 +67,14 @@ class TruthWatch:
         """Yield changed nodes, all when the history is lost. Changed annotations do not count, as on the wire."""
         revision, silent = self._truth.revision, False
         known = self._now()
-        while True:
-            await self._clock.sleep(POLL_S)
+
+        def look() -> Iterable[str]:
+            nonlocal revision, silent, known
             if self._truth.down is not silent:
                 silent = self._truth.down
                 tell("the API server does not answer" if silent else "")
             if silent:
-                continue
+                return ()
             news: dict[str, None] = {}
             try:
                 for event in self._truth.events_since(revision):
@@ -43,7 +83,10 @@ class TruthWatch:
                 before, known = known, self._now()
                 news = {name: None for name in {**before, **known} if before.get(name) != known.get(name)}
             revision = self._truth.revision
-            for name in news:
+            return news
+
+        async with aclosing(_news(self._clock, look)) as names:
+            async for name in names:
                 yield name
 
     def _now(self) -> dict[str, object]:
@@ -72,21 +115,21 @@ class LogWatch:
 
     async def changes(self, tell: Callable[[str], None] = lambda _problem: None) -> AsyncGenerator[str]:  # noqa: ARG002
         """Yield the nodes whose log has a new line about hardware."""
-        known = {name: self._lines(name) for name in self._machines}
-        while True:
-            await self._clock.sleep(POLL_S)
-            for name in self._machines:
-                before, now = known[name], self._lines(name)
+        known = {name: list(_lines(machine)) for name, machine in self._machines.items()}
+
+        def look() -> Iterator[str]:
+            for name, machine in self._machines.items():
+                before, now = known[name], _lines(machine)
                 if now == before:
                     continue
-                known[name] = now
+                known[name] = list(now)
                 new = now[len(before) if now[: len(before)] == before else 0 :]
                 if any(map(_ABOUT.search, new)) or any(text in line.lower() for line in new for text in self._texts()):
                     yield name
 
-    def _lines(self, name: str) -> list[str]:
-        system = self._machines[name].state.os
-        return [] if system is None else list(system.kernel_log)
+        async with aclosing(_news(self._clock, look)) as names:
+            async for name in names:
+                yield name
 
 
 class EventWatch:
@@ -99,14 +142,25 @@ class EventWatch:
     async def changes(self, tell: Callable[[str], None] = lambda _problem: None) -> AsyncGenerator[str]:  # noqa: ARG002
         """Yield the nodes whose BMC has logged a new event that is not OK."""
         known = {name: len(machine.state.events) for name, machine in self._machines.items()}
-        while True:
-            await self._clock.sleep(POLL_S)
+
+        def look() -> Iterator[str]:
             for name, machine in self._machines.items():
                 events = machine.state.events
+                if len(events) == known[name]:
+                    continue
                 new = events[known[name] :]  # none of a log that was cleared
                 known[name] = len(events)
                 if any(event["severity"] != "OK" for event in new) and machine.bmc_up:
                     yield name
+
+        async with aclosing(_news(self._clock, look)) as names:
+            async for name in names:
+                yield name
+
+
+def _lines(machine: Machine) -> list[str]:
+    system = machine.state.os
+    return [] if system is None else system.kernel_log
 
 
 def _state(node: NodeObject) -> object:

@@ -66,7 +66,7 @@ class ActionSpec:
     retests: tuple[Kind, ...] | None = None
     may_heal: Callable[[Cure], bool] = _anything  # as a rung of the ladder
     is_evidence: bool = False  # nothing else shows that it was done: its attempts are never pruned
-    destroys_evidence: bool = False  # as a treatment: what was logged and counted is gone after it
+    destroys_evidence: bool = False  # as a treatment or for an exchange: what was logged and counted is gone after it
     in_order: bool = False  # in a K3s cluster, it waits for other nodes (planner/fleet/k3s_order.py)
     by_person: bool = False  # a person does it, and it is only looked whether that was done
     of_service: bool = False  # its target is the unit that the row of a signal names

@@ -328,6 +328,7 @@ _SPECS = (
         name="shut_down", concern=Concern.HARDWARE, disruption=Disruption.POWER_CYCLE, seconds=120,
         requires=(c.IDENTITY, c.QUIESCED, c.INDICATED), achieves=(c.OFF,), breaks=(c.POWER_ON, c.HOST_UP),
         forbids=(c.OFF,), variants=shut_down, repairs=True, refusals=possible.power, fault="power_ignored",
+        destroys_evidence=True,
     ),
     ActionSpec(
         name="accept_parts", concern=Concern.HARDWARE, disruption=Disruption.NONE, seconds=60,

@@ -284,11 +284,18 @@ def test_long_lists_come_in_pages(pki: Pki, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_a_list_whose_pages_expire_is_read_again_once(bench: Bench, tmp_path: Path, times: int) -> None:
-    """A fake that answers 410 to the second page, `times` times."""
+def test_a_list_whose_pages_expire_is_read_again_once(
+    bench: Bench, tmp_path: Path, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fake that answers 410 to the second page, `times` times. Both versions take one kubectl, after the lists.
+
+    Each of them collects garbage late, unless our own environment says when.
+    """
+    monkeypatch.setenv("GOGC", "50") if times == 2 else monkeypatch.delenv("GOGC", raising=False)
     gone = '{"status":"Failure","message":"too old","reason":"Expired","code":410}'
-    script = f"""case "$*" in
-    *version*) echo '{{"gitVersion":"v1.31.4","clientVersion":{{"gitVersion":"v1.32.0"}}}}';;
+    script = f"""echo "$GOGC $*" >> {tmp_path}/asked
+    case "$*" in
+    *version*) echo '{{"serverVersion":{{"gitVersion":"v1.31.4"}},"clientVersion":{{"gitVersion":"v1.32.0"}}}}';;
     *pods*) echo '{{"kind":"PodList","metadata":{{}},"items":[]}}';;
     *apis*) echo '{{"kind":"APIGroupList","groups":[]}}';;
     *continue=tok*)
@@ -303,8 +310,12 @@ def test_a_list_whose_pages_expire_is_read_again_once(bench: Bench, tmp_path: Pa
     esac"""
     (tmp_path / "gone").touch()
     reading = run(bench.driver(kubectl=fake_kubectl(tmp_path / "paged", script)).state())
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert [at for at, words in enumerate(asked) if "version" in words] == [len(asked) - 1]
+    assert {words.split()[0] for words in asked} == {"400" if times == 1 else "50"}
     if times == 1:
         assert isinstance(reading, Answered), reading
+        assert (reading.value.client_version, reading.value.server_version) == ("v1.32.0", "v1.31.4")
     else:
         assert isinstance(reading, Silent)
         assert reading.reason is UnknownReason.UNREACHABLE

@@ -158,6 +158,22 @@ def test_a_log_that_was_cleared_shows_the_same_entry_again_though_the_bmc_has_no
     assert news.since(told, log.now)
 
 
+def test_a_log_that_drops_its_oldest_entries_by_and_by_has_no_news() -> None:
+    log = Log()
+    for severity in (WELL, WELL, ILL):
+        log.add(severity)
+    news, told = LogNews(log.tree), log.told()
+    assert not news.since(told, log.now)
+    for _ in range(2):
+        log.now += READ
+        del log.entries[0]
+        assert not news.since(told, log.now)
+    log.now += READ
+    log.add(ILL)
+    del log.entries[0]
+    assert news.since(told, log.now)
+
+
 def test_a_log_that_is_gone_is_looked_up_again() -> None:
     log = Log()
     news = LogNews(log.tree)

@@ -57,6 +57,7 @@ class Server:
     port: int
     user: str
     log: Path
+    pid: int
 
 
 def free_port() -> int:
@@ -95,7 +96,7 @@ def started(home: Path, keys: Keys, more: str = "") -> Iterator[Server]:
         process = subprocess.Popen([program, "-D", "-e", "-f", str(home / "config")], stderr=sink)
     try:
         await_banner(process, port, log)
-        yield Server(port, getpass.getuser(), log)
+        yield Server(port, getpass.getuser(), log, process.pid)
     finally:
         process.terminate()
         process.wait(5)

@@ -37,7 +37,7 @@ answers = st.dictionaries(
     st.builds(
         CommandResult,
         st.integers(0, 255).filter(lambda status: status not in (124, 137, 143)),
-        st.text(max_size=80) | st.just(f"END {NONCE}\nRECONCILER-FACTS 1 {NONCE}\n"),
+        st.text(max_size=80) | st.just(f"END {NONCE}\nRECONCILER-FACTS 2 {NONCE}\n"),
         st.text(max_size=80),
     )
     | st.builds(lambda out, err: CommandResult(-1, out, err, timed_out=True), st.text(max_size=9), st.text(max_size=9)),
@@ -78,7 +78,7 @@ def test_an_answer_to_another_program_is_none(found: Mapping[str, CommandResult]
 
 @given(damage=st.binary(max_size=200))
 def test_any_bytes_are_an_answer_or_malformed(damage: bytes) -> None:
-    for data in (damage, f"RECONCILER-FACTS 1 {NONCE}\n".encode() + damage):
+    for data in (damage, f"RECONCILER-FACTS 2 {NONCE}\n".encode() + damage):
         try:
             parse_answer(data, NONCE)
         except MalformedAnswer:
@@ -90,11 +90,11 @@ def test_any_bytes_are_an_answer_or_malformed(damage: bytes) -> None:
 )
 def test_headers_that_lie(header: str) -> None:
     with pytest.raises(MalformedAnswer):
-        parse_answer(f"RECONCILER-FACTS 1 {NONCE}\n{header}\n\nEND {NONCE}\n".encode(), NONCE)
+        parse_answer(f"RECONCILER-FACTS 2 {NONCE}\n{header}\n\nEND {NONCE}\n".encode(), NONCE)
 
 
 def test_a_fact_answered_twice_is_damage() -> None:
-    one = f"RECONCILER-FACTS 1 {NONCE}\nfact a 0 1 0\nx\nfact a 0 1 0\ny\nEND {NONCE}\n".encode()
+    one = f"RECONCILER-FACTS 2 {NONCE}\nfact a 0 1 0\nfact a 0 1 0\n\nxyEND {NONCE}\n".encode()
     with pytest.raises(MalformedAnswer, match="twice"):
         parse_answer(one, NONCE)
 
@@ -104,11 +104,11 @@ def test_a_fact_answered_twice_is_damage() -> None:
     [
         "",
         "uname -r",
-        "# reconciler-facts 1",
-        "# reconciler-facts 2 abc\n",
-        "# reconciler-facts 1 abc\nrm -rf /\n",
-        "# reconciler-facts 1 abc\n\n# facts\necho a b c\n# answer\n",
-        "# reconciler-facts 1 abc\n\n# facts\nfact 'a\n# answer\n",
+        "# reconciler-facts 2",
+        "# reconciler-facts 1 abc\n",
+        "# reconciler-facts 2 abc\nrm -rf /\n",
+        "# reconciler-facts 2 abc\n\n# facts\necho a b c\n# answer\n",
+        "# reconciler-facts 2 abc\n\n# facts\nfact 'a\n# answer\n",
     ],
 )
 def test_other_scripts_are_no_facts_program(script: str) -> None:
@@ -200,7 +200,28 @@ def tools(folder: Path, *names: str) -> Path:
     return folder
 
 
-NEEDED = ("mktemp", "rm", "mv", "head", "wc", "sleep", "sh", "cat")
+NEEDED = ("mktemp", "mkdir", "cp", "rm", "wc", "sleep", "sh", "cat")
+
+
+@pytest.mark.tool
+def test_framing_starts_as_many_processes_for_ten_facts_as_for_one(shell: list[str], tmp_path: Path) -> None:
+    if "busybox" in shell[0]:
+        pytest.skip("this shell has all of them built in")
+    started, folder = tmp_path / "started", tools(tmp_path / "real", *NEEDED, "timeout", "head")
+    counted = tmp_path / "counted"
+    counted.mkdir()
+    for name in ("mkdir", "cp", "mv", "rm", "wc", "cat", "head"):
+        (counted / name).write_text(f'#!{folder}/sh\necho {name} >>{started}\nexec {folder}/{name} "$@"\n')
+        (counted / name).chmod(0o755)
+    ran = []
+    for count in (1, 10):
+        started.write_text("")
+        found = run(
+            shell, [FactRequest(f"a{at}", "echo out", 5) for at in range(count)], {"PATH": f"{counted}:{folder}"}
+        )
+        assert [answer.stdout for answer in found.values()] == ["out\n"] * count
+        ran.append(sorted(started.read_text().split()))
+    assert ran[0] == ran[1]
 
 
 @pytest.mark.tool
@@ -236,6 +257,41 @@ def test_half_a_program_does_nothing(shell: list[str], tmp_path: Path) -> None:
     done = subprocess.run(shell, input=half.encode(), capture_output=True, timeout=10)
     assert done.stdout == b""
     assert not mark.exists()
+
+
+@pytest.mark.tool
+def test_a_full_place_for_temporary_files_is_passed_over(shell: list[str], tmp_path: Path) -> None:
+    """A crashed job of NCCL leaves /dev/shm full: directories can be made there, and nothing can be written."""
+    folder = tools(tmp_path / "bin", *NEEDED, "timeout", "head")
+    (folder / "mktemp").unlink()
+    (folder / "mktemp").write_text(
+        f'#!{folder}/sh\ncase $2 in /dev/shm/*) d={tmp_path}/full; {folder}/mkdir -p "$d/room";; *) d={tmp_path}/a; '
+        f'{folder}/mkdir "$d";; esac\necho "$d"\n'
+    )
+    (folder / "mktemp").chmod(0o755)
+    assert run(shell, [FactRequest("a", "echo out", 5)], {"PATH": str(folder)})["a"].stdout == "out\n"
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+@pytest.mark.tool
+def test_no_room_for_copies_loses_no_answer(shell: list[str], tmp_path: Path) -> None:
+    if "busybox" in shell[0]:
+        pytest.skip("this shell has cp built in")
+    folder = tools(tmp_path / "bin", *NEEDED, "timeout", "head")
+    (folder / "cp").unlink()
+    (folder / "cp").write_text(f'#!{folder}/sh\necho "no space left on device" >&2\nexit 1\n')
+    (folder / "cp").chmod(0o755)
+    asked = [
+        FactRequest("a", "echo out", 5),
+        FactRequest("b", "echo b >&2", 5),
+        FactRequest("writes", "(i=0; while [ $i -lt 99999 ]; do echo more; i=$((i+1)); done) & echo begun", 5),
+        FactRequest("flood", "head -c 4500000 /dev/zero", 5),
+    ]
+    found = run(shell, asked, {"PATH": str(folder)})
+    assert found["writes"].stdout.startswith(("begun\n", "more\n"))
+    assert len(found["flood"].stdout) <= MAX_BYTES
+    assert found["a"] == CommandResult(0, "out\n")
+    assert found["b"] == CommandResult(0, "", "b\n")
 
 
 def test_no_place_for_temporary_files(tmp_path: Path) -> None:

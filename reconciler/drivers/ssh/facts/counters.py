@@ -20,8 +20,18 @@ _PORT: Final = (
 _HARDWARE: Final = ("rnr_nak_retry_err", "local_ack_timeout_err", "roce_slow_restart")
 _AER: Final = {"COR": "aer_corrected", "NONFATAL": "aer_nonfatal", "FATAL": "aer_fatal"}
 
-# Frames that arrived damaged, by their names of mlx5 (Linux, mellanox/mlx5/counters.rst), bnxt and ionic.
-FRAMES: Final = ("rx_crc_errors_phy", "rx_fcs_err_frames", "frames_rx_bad_fcs")
+# What `ethtool -S` prints -> our counter, by the names of mlx5 (Linux, mellanox/mlx5/counters.rst), bnxt and ionic. The
+# adapter's firmware has counted it, so no module is asked. Names of one counter add up.
+STATISTICS: Final = {
+    "rx_crc_errors_phy": "fcs_errors",
+    "rx_fcs_err_frames": "fcs_errors",
+    "frames_rx_bad_fcs": "fcs_errors",
+    "rx_pcs_symbol_err_phy": "fec_uncorrected",  # what errors were left by the correction (FEC), or without one
+    "rx_fec_uncorrectable_blocks": "fec_uncorrected",
+    "module_high_temp": "module_hot",
+    "module_bus_stuck": "module_shorted",
+    "module_bad_shorted": "module_shorted",
+}
 # One grep for each kind of file, whatever the number of devices. A virtual interface has no device; an interface of
 # IPoIB has the port's own counters.
 _FILES: Final = " ".join(
@@ -31,7 +41,7 @@ _FILES: Final = " ".join(
         "class/net/*/device/net/*/carrier_down_count",
     )
 )
-_CASES: Final = "|".join(f"{name}:" for name in FRAMES)
+_CASES: Final = "|".join(f"{name}:" for name in STATISTICS)
 COMMAND: Final = f"""\
 command -v grep >/dev/null || exit 127
 cd /sys || exit
@@ -50,7 +60,7 @@ _NAME = r"[\w.:@-]{1,40}"
 _LINE = re.compile(
     rf"class/infiniband/(?P<adapter>{_NAME})/ports/(?P<port>\d{{1,3}})/(?:hw_)?counters/(?P<counter>\w{{1,40}}):(?P<a>\d{{1,20}})"
     rf"|class/net/(?P<interface>{_NAME})/device/net/{_NAME}/carrier_down_count:(?P<b>\d{{1,20}})"
-    rf"|ethtool/(?P<frames>{_NAME})/(?:{'|'.join(FRAMES)}):(?P<d>\d{{1,20}})"
+    rf"|ethtool/(?P<asked>{_NAME})/(?P<statistic>{'|'.join(STATISTICS)}):(?P<d>\d{{1,20}})"
     rf"|bus/pci/devices/(?P<pci>{_NAME})/aer_dev_\w{{1,20}}:TOTAL_ERR_(?P<kind>COR|NONFATAL|FATAL) (?P<c>\d{{1,20}})"
 )
 
@@ -69,13 +79,14 @@ def parse_counters(answer: CommandResult) -> Parsed[Counters]:
             device, name, value = f"{match['adapter']}/{match['port']}", match["counter"], match["a"]
         elif match["pci"]:
             device, name, value = match["pci"], _AER[match["kind"]], match["c"]
-        elif (match["interface"] or match["frames"]).startswith("ib"):
+        elif (match["interface"] or match["asked"]).startswith("ib"):
             continue
-        elif match["frames"]:
-            device, name, value = match["frames"], "fcs_errors", match["d"]
+        elif match["asked"]:
+            device, name, value = match["asked"], STATISTICS[match["statistic"]], match["d"]
         else:
             device, name, value = match["interface"], "carrier_downs", match["b"]
-        found.setdefault(device, {})[name] = int(value)
+        of_it = found.setdefault(device, {})
+        of_it[name] = of_it.get(name, 0) + int(value)
     return Parsed(found)
 
 

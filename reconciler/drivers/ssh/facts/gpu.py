@@ -56,7 +56,8 @@ def parse_smi(answer: CommandResult) -> Parsed[SmiReport]:
     notes: dict[str, str] = {}
     elements = root.findall("gpu")
     seems_lost = "lost" in text or "fallen" in text  # else no cell has to be checked
-    gpus = tuple(_gpu(at, element, seems_lost) for at, element in enumerate(elements))
+    needs_reset = "requires reset" in text.lower() or "&#" in text  # the same
+    gpus = tuple(_gpu(at, element, seems_lost, needs_reset) for at, element in enumerate(elements))
     driver = _text(root, "driver_version")
     if driver is None:
         notes["driver"] = "malformed: nvidia-smi names no driver version"
@@ -90,7 +91,7 @@ def _document(text: str) -> ET.Element:
         raise Unreadable(f"the XML of nvidia-smi is damaged: {error}") from None
 
 
-def _gpu(index: int, element: ET.Element, seems_lost: bool) -> Gpu:
+def _gpu(index: int, element: ET.Element, seems_lost: bool, needs_reset: bool) -> Gpu:
     lost = seems_lost and any(_LOST.fullmatch(cell.strip()) for cell in element.itertext())
     return Gpu(
         index=index,
@@ -106,7 +107,7 @@ def _gpu(index: int, element: ET.Element, seems_lost: bool) -> Gpu:
         mig_current=_mig_mode(element, "mig_mode/current_mig", lost=lost),
         mig_pending=_mig_mode(element, "mig_mode/pending_mig", lost=lost),
         lost=lost,
-        cells=GpuCells() if lost else health_cells(element),
+        cells=GpuCells() if lost else health_cells(element, seems_to_need_reset=needs_reset),
         ecc_uncorrectable_ever=_uncorrectable(element, "aggregate"),
         remapped_uncorrectable=whole_number(element.findtext("remapped_rows/remapped_row_unc")),
         pcie_replays=whole_number(element.findtext("pci/replay_counter")),

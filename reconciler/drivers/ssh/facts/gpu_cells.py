@@ -10,7 +10,7 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 from reconciler.drivers.ssh.facts.fact import excerpt, whole_number
@@ -23,7 +23,6 @@ _NOT_OFFERED = re.compile(
     r"\[?(n/a|not (supported|available|specified)|requested functionality has been deprecated)\]?", re.IGNORECASE
 )
 _REQUIRES_RESET = re.compile(r"\[?GPU requires reset\.?\]?", re.IGNORECASE)
-_SHORTEST = len("GPU requires reset")  # few of the hundreds of cells are as long
 _WORDS: Mapping[str, bool] = {"yes": True, "no": False, "enabled": True, "disabled": False}
 _REASONS: Mapping[str, bool] = {"active": True, "not active": False}
 _RECOVERY = re.compile(r"None|(GPU )?Reset|(Node )?Reboot|Drain P2P|Drain and Reset", re.IGNORECASE)
@@ -55,6 +54,7 @@ _LINK: Mapping[str, str] = {
     "pcie_gen": "pcie_gen/current_link_gen",
     "pcie_gen_max": "pcie_gen/max_link_gen",
 }
+_LEVELS = 4  # of the longest path; what a damaged document nests deeper is not read
 # Cells that gpu.py decodes; here they are only checked for being readable.
 _ELSEWHERE: Mapping[str, str] = {
     "ecc_enabled": "ecc_mode/current_ecc",
@@ -65,15 +65,18 @@ _ELSEWHERE: Mapping[str, str] = {
 
 @dataclass(slots=True)
 class _Cells:
-    """Reads the cells of one GPU, and collects those that could not be read."""
+    """Reads the cells of one GPU, and collects those that could not be read. `texts`: by path, the first of each."""
 
     element: ET.Element
+    texts: Mapping[str, str]
     unread: list[str] = field(default_factory=list)
 
     def read(self, name: str, path: str, value_of: Callable[[str], T | None], *others: str) -> T | None:
         """Return the value at the first of these paths that exists."""
-        found = next((text for place in (path, *others) if (text := self.element.findtext(place)) is not None), None)
-        if found is None or _NOT_OFFERED.fullmatch(found.strip()):
+        found = self.texts.get(path)
+        for place in others:
+            found = self.texts.get(place) if found is None else found
+        if found is None or _is_not_offered(found):
             return None
         value = value_of(found.strip())
         if value is None:
@@ -81,8 +84,24 @@ class _Cells:
         return value
 
 
-def health_cells(element: ET.Element) -> GpuCells:
-    cells = _Cells(element)
+@lru_cache(maxsize=1024)  # GPUs say the same few words over and over
+def _is_not_offered(text: str) -> bool:
+    return _NOT_OFFERED.fullmatch(text.strip()) is not None
+
+
+def _texts(element: ET.Element, found: dict[str, str], within: str = "", levels: int = _LEVELS) -> dict[str, str]:
+    """Add the text of each element below this one by its path: one walk costs less than a search for each path."""
+    for child in element:
+        path = within + child.tag
+        found.setdefault(path, child.text or "")
+        if levels > 1 and len(child):
+            _texts(child, found, f"{path}/", levels - 1)
+    return found
+
+
+def health_cells(element: ET.Element, *, seems_to_need_reset: bool = True) -> GpuCells:
+    """Return the cells. `seems_to_need_reset`: whether any of them may hold "GPU requires reset"."""
+    cells = _Cells(element, _texts(element, {}))
     read = cells.read
     flags: dict[str, Any] = {name: read(name, path, _word) for name, path in _YES_NO.items()}
     reasons: dict[str, Any] = {
@@ -106,7 +125,7 @@ def health_cells(element: ET.Element) -> GpuCells:
     read("remapped_uncorrectable", "remapped_rows/remapped_row_unc", whole_number)
     read("pcie_replays", "pci/replay_counter", whole_number)
     return GpuCells(
-        recovery_action=_recovery(cells),
+        recovery_action=_recovery(cells, seems_to_need_reset),
         fabric_state=read("fabric_state", "fabric/state", partial(_like, _FABRIC_STATE)),
         fabric_status=read("fabric_status", "fabric/status", _status),
         fabric_health=_fabric_health(cells),
@@ -138,10 +157,10 @@ def _lanes_or_generation(text: str) -> int | None:
     return (int(match[1]) if match else whole_number(text)) or None
 
 
-def _recovery(cells: _Cells) -> str | None:
+def _recovery(cells: _Cells, seems_to_need_reset: bool) -> str | None:
     """Return the recovery action. Any cell with "GPU requires reset" means Reset, as newer drivers report it."""
     action = cells.read("recovery_action", "gpu_recovery_action", partial(_like, _RECOVERY))
-    texts = (text for text in cells.element.itertext() if len(text) >= _SHORTEST)
+    texts = cells.element.itertext() if seems_to_need_reset else ()
     if any(_REQUIRES_RESET.fullmatch(text.strip()) for text in texts):
         return "Reset" if action in (None, "None") else action
     return action or _before_570(cells)

@@ -41,6 +41,7 @@ FACTS: Mapping[str, Fact] = {
     "dimm_errors": devices.dimm_errors,
     "dimm_records": devices.dimm_records,
     "counters": devices.counters,
+    "modules": devices.modules,
     "daemons": telemetry.daemon_units,
     "clock": telemetry.clock,
     "dcgm_health": telemetry.dcgm_health,

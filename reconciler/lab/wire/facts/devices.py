@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
-from reconciler.lab.hardware.error_counters import OF_HARDWARE, error_counters
+from reconciler.lab.hardware.error_counters import OF_HARDWARE, error_counters, module_alarms
 from reconciler.lab.hardware.host_network import interface
 from reconciler.lab.hardware.parts import dimm_errors as shown_dimm_errors
 from reconciler.lab.hardware.state import SPARE_THRESHOLD, DriveState, NicState
@@ -32,6 +32,13 @@ _AER = {
     "aer_corrected": ("correctable", "COR"),
     "aer_nonfatal": ("nonfatal", "NONFATAL"),
     "aer_fatal": ("fatal", "FATAL"),
+}
+# As mlx5 names them in `ethtool -S`.
+_STATISTICS = {
+    "fcs_errors": "rx_crc_errors_phy",
+    "fec_uncorrected": "rx_pcs_symbol_err_phy",
+    "module_hot": "module_high_temp",
+    "module_shorted": "module_bad_shorted",
 }
 _GENERATIONS = {100.0: "4X EDR", 200.0: "4X HDR", 400.0: "4X NDR", 800.0: "4X XDR"}
 
@@ -116,13 +123,20 @@ def counters(context: FactContext) -> CommandResult:
     return CommandResult(0, "".join(lines) + "== read\n")
 
 
+def modules(context: FactContext) -> CommandResult:
+    """Print the alarms that are on as `ethtool -m` does for an SFP, of the ports that had trouble."""
+    found = module_alarms(context.state).items()
+    lines = [f"== {interface}\n" + "".join(f"\t{one:<41} : On\n" for one in alarms) for interface, alarms in found]
+    return CommandResult(0, "".join(lines))
+
+
 def _files(device: str, counters: Mapping[str, int]) -> Iterator[tuple[str, int]]:
     for name, value in counters.items():
         if name in _AER:
             file, total = _AER[name]
             yield f"bus/pci/devices/{device}/aer_dev_{file}:TOTAL_ERR_{total} ", value
-        elif name == "fcs_errors":
-            yield f"ethtool/{device}/rx_crc_errors_phy:", value
+        elif name in _STATISTICS:
+            yield f"ethtool/{device}/{_STATISTICS[name]}:", value
         elif name == "carrier_downs":
             yield f"class/net/{device}/device/net/{device}/carrier_down_count:", value
         else:
