@@ -40,7 +40,7 @@ def _table(rows: int, name: str, where: str) -> Table:
         questions = _questions(ledger, nodes)
         taken = {f"{what}, without pages of sums": _best(questions[what]) for what in (_REPORT, _PAST)}
         made = _looks(ledger, 2 * DAYS + 2)  # the newest day twice
-        ledger._turns = ()  # a round begins
+        ledger._ahead = ()  # a round begins
         looked = _looks(ledger, 2 * DAYS)
         taken |= {what: _best(ask) for what, ask in questions.items()}
         size = ledger.info().bytes

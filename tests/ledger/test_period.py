@@ -79,8 +79,8 @@ def summed(ledger: SqlLedger, now: datetime) -> None:
     with ledger._database.read() as connection:
         found = {cell[:10] for column in cells for cell in connection.execute(sa.select(column)).scalars() if cell}
     days = sorted(day for day in found if day < instant(now - timedelta(hours=1))[:10])
-    ledger._newest, ledger._turns = date.max, [(source, day) for day in days for source in (DRIFT, OUTCOMES)]
-    for _ in ledger._turns:
+    ledger._newest, ledger._ahead = date.max, [(source, day) for day in days for source in (DRIFT, OUTCOMES)]
+    for _ in ledger._ahead:
         assert not ledger.sum_up(now).problem
 
 
@@ -282,7 +282,7 @@ def test_rows_are_read_where_a_page_is_damaged_or_of_another_shape(tmp_path: Pat
             found = ledger.past(BEGIN, now)
             assert (found.actions, len(found.drift_days)) == (before.actions, int(what == "outcomes")), said
             assert period_report(found, "demo", ["a"], BEGIN, now) == period_report(before, "demo", ["a"], BEGIN, now)
-            ledger._turns = ()
+            ledger._ahead = ()
 
 
 @pytest.mark.parametrize(

@@ -219,7 +219,7 @@ OUTCOMES: Final = Source("outcomes", journal.c.at, _outcomes_page, _is_outcomes_
 
 @dataclass(frozen=True, slots=True)
 class SummedUp:
-    """What a leader found where it looked. `made`: a page. `problem`: why none could be made; "" = nothing."""
+    """The result of a look of a leader. `made`: a page. `problem`: why none could be made; "" = nothing."""
 
     what: str = ""
     day: str = ""
@@ -229,7 +229,7 @@ class SummedUp:
 
 class SqlDaySums(SqlRole):
     _newest = date.min  # day that was over at the latest look
-    _turns: Sequence[tuple[Source, str]] = ()  # where to look, the next last
+    _ahead: Sequence[tuple[Source, str]] = ()  # where to look, the next last
     _given_up: Set[tuple[str, str]] = frozenset()
 
     def sum_up(self, now: datetime) -> SummedUp:
@@ -254,8 +254,8 @@ class SqlDaySums(SqlRole):
         newest = (now.astimezone(UTC) - _SETTLED).date() - _DAY
         if newest > self._newest:
             self._newest = newest
-            self._turns = [*self._turns, *_turns(newest, 1)]
-        *self._turns, found = self._turns or _turns(newest, DAYS)
+            self._ahead = [*self._ahead, *_round(newest, 1)]
+        *self._ahead, found = self._ahead or _round(newest, DAYS)
         return found
 
     def _keep(self, source: Source, day: str) -> bool:
@@ -277,7 +277,7 @@ class SqlDaySums(SqlRole):
         return True
 
 
-def _turns(newest: date, days: int) -> Sequence[tuple[Source, str]]:
+def _round(newest: date, days: int) -> Sequence[tuple[Source, str]]:
     """Return the tables and days of a round, its beginning last."""
     some = [(newest - back * _DAY).isoformat() for back in reversed(range(days))]
     return [(source, day) for day in some for source in (OUTCOMES, DRIFT)]
