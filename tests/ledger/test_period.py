@@ -79,7 +79,7 @@ def summed(ledger: SqlLedger, now: datetime) -> None:
     with ledger._database.read() as connection:
         found = {cell[:10] for column in cells for cell in connection.execute(sa.select(column)).scalars() if cell}
     days = sorted(day for day in found if day < instant(now - timedelta(hours=1))[:10])
-    ledger._newest, ledger._ahead = date.max, [(source, day) for day in days for source in (DRIFT, OUTCOMES)]
+    ledger._last_over, ledger._ahead = date.max, [(source, day) for day in days for source in (DRIFT, OUTCOMES)]
     for _ in ledger._ahead:
         assert not ledger.sum_up(now).problem
 

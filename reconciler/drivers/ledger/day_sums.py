@@ -228,7 +228,7 @@ class SummedUp:
 
 
 class SqlDaySums(SqlRole):
-    _newest = date.min  # day that was over at the latest look
+    _last_over = date.min  # day that was over at the latest look
     _ahead: Sequence[tuple[Source, str]] = ()  # where to look, the next last
     _given_up: Set[tuple[str, str]] = frozenset()
 
@@ -252,8 +252,8 @@ class SqlDaySums(SqlRole):
 
     def _next(self, now: datetime) -> tuple[Source, str]:
         newest = (now.astimezone(UTC) - _SETTLED).date() - _DAY
-        if newest > self._newest:
-            self._newest = newest
+        if newest > self._last_over:
+            self._last_over = newest
             self._ahead = [*self._ahead, *_round(newest, 1)]
         *self._ahead, found = self._ahead or _round(newest, DAYS)
         return found
