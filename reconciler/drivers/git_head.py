@@ -63,9 +63,13 @@ class _Objects:
     def opened(cls, top: Path) -> Iterator[_Objects]:
         command = _command("cat-file", "--batch")
         pipe = subprocess.PIPE
-        with subprocess.Popen(
-            command, cwd=top, env=_environment(), stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL
-        ) as git:
+        try:
+            git = subprocess.Popen(
+                command, cwd=top, env=_environment(), stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL
+            )
+        except OSError as error:
+            raise _not_started(error) from None
+        with git:
             assert git.stdin is not None
             assert git.stdout is not None
             try:
@@ -136,9 +140,16 @@ def _git(
     directory: Path, *words: str, variables: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[bytes]:
     environment = {**_environment(), **(variables or {})}
-    return subprocess.run(
-        _command(*words), cwd=directory, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=False
-    )
+    try:
+        return subprocess.run(
+            _command(*words), cwd=directory, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=False
+        )
+    except OSError as error:
+        raise _not_started(error) from None
+
+
+def _not_started(error: OSError) -> GitError:
+    return GitError(f"git can't be started: {error.strerror}")
 
 
 def _command(*words: str) -> Sequence[str]:
