@@ -30,6 +30,6 @@ class DaySummer:
             self._told = found.problem
             message = (
                 f"the {found.what} of {found.day} in the ledger can't be summed up, and reports read the rows: "
-                f"{found.problem}. See that nobody has changed these rows; it is tried again after a restart"
+                f"{found.problem}"
             )
             self._progress(LoopTold("day_sums", message, problem=True))

@@ -7,7 +7,7 @@ import tempfile
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from reconciler.drivers.ledger.status_intervals import coverage_of
 from reconciler.model import desired as d
 from reconciler.model.errors import LeaseHeld
 from reconciler.model.period_report import ActionTally, Episode, Past, StatusInterval
-from reconciler.model.records import Attempt
+from reconciler.model.records import IN_PLACE_OF, Attempt
 from reconciler.model.status import NodeStatus
 from reconciler.planner.fleet.period_report import period_report
 from reconciler.planner.fleet.reliability import Period, reliability
@@ -79,7 +79,8 @@ def summed(ledger: SqlLedger, now: datetime) -> None:
     with ledger._database.read() as connection:
         found = {cell[:10] for column in cells for cell in connection.execute(sa.select(column)).scalars() if cell}
     days = sorted(day for day in found if day < instant(now - timedelta(hours=1))[:10])
-    ledger._last_over, ledger._ahead = date.max, [(source, day) for day in days for source in (DRIFT, OUTCOMES)]
+    ledger._last_over = (now - timedelta(hours=1)).date() - timedelta(days=1)
+    ledger._ahead = [(source, day) for day in days for source in (DRIFT, OUTCOMES)]
     for _ in ledger._ahead:
         assert not ledger.sum_up(now).problem
 
@@ -217,6 +218,9 @@ def test_a_leader_looks_at_one_day_with_each_pass_at_days_newly_over_first(
     with second._database.read() as connection:
         kept = connection.execute(sa.select(day_sums.c.day).where(day_sums.c.what == "drift")).scalars()
         assert sorted(day[-2:] for day in kept) == ["01", "02"], "a page without rows goes"
+    ahead = now + timedelta(days=900)  # of a clock that jumps: what is over once it is right again comes first
+    assert {day for _, day, _ in looks(first, ahead, 2)} != {"03"}
+    assert [day for _, day, _ in looks(first, now + timedelta(hours=1), 2)] == ["03", "03"]
     for ledger in (first, second, other):
         ledger.close()
 
@@ -230,6 +234,31 @@ def test_a_day_of_too_many_rows_has_no_page(ledger: SqlLedger, monkeypatch: pyte
     assert [one.node for one in ledger.past(BEGIN, now).episodes] == ["n0", "n1", "n2"]
     monkeypatch.setattr("reconciler.drivers.ledger.day_sums.MOST_ROWS", 3)
     assert looks(ledger, now, 2) == [("drift", "01", True), ("outcomes", "01", True)]
+
+
+def test_a_page_is_of_one_fleet_and_of_the_rules_by_which_it_was_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What another fleet did is no part of it, what a spare serves in place of is, and other rules make other pages."""
+    ledgers = [SqlLedger(tmp_path / "ledger.sqlite", fleet=fleet) for fleet in ("ours", "theirs")]
+    now = BEGIN + timedelta(days=1, hours=1)
+    for at, ledger in enumerate(ledgers):
+        ledger.start_run(f"run-{at}", "run", "c0ffee", "", BEGIN)
+        held = ledger.acquire(f"fleet {at}", "runner", 1e9, BEGIN).token
+        for minute, (node, action, why) in enumerate((("a", "mark", "isolated"), ("b", "admit", f"{IN_PLACE_OF}a"))):
+            begun = BEGIN + timedelta(hours=3, minutes=10 * at + minute)
+            attempt = ledger.begin(f"run-{at}", node, action, "", why, {}, held, begun)
+            ledger.finish(attempt, "done", "", begun)
+    from_rows = ledgers[0].past(BEGIN, now)
+    assert [(one.action, one.count) for one in from_rows.actions] == [("admit", 1), ("mark", 1)]
+    assert [(one.node, one.spare) for one in from_rows.replacements] == [("a", "b")]
+    assert ("outcomes", "01", True) in looks(ledgers[0], now, 2)
+    assert ledgers[0].past(BEGIN, now) == from_rows
+    monkeypatch.setattr("reconciler.drivers.ledger.day_sums.RULES", "others")
+    ledgers[0]._ahead = ()
+    assert ("outcomes", "01", True) in looks(ledgers[0], now, 2), "a page by other rules is made anew"
+    for ledger in ledgers:
+        ledger.close()
 
 
 def test_who_lost_the_lease_makes_no_page_and_hears_of_it(ledger: SqlLedger) -> None:
@@ -302,7 +331,10 @@ def test_a_damaged_cell_ends_no_report(tmp_path: Path, cell: str) -> None:
         for damage in ("x'ff01'", "CAST(x'68ff' AS TEXT)"):
             tamper(where, f"UPDATE {table} SET {column} = {damage} WHERE id = (SELECT max(id) FROM {table})")
             for _ in range(2):
-                report = period_report(ledger.past(BEGIN, end), "demo", NODES, BEGIN, end)
+                read = ledger.past(BEGIN, end)
+                report = period_report(read, "demo", NODES, BEGIN, end)
+                if damage.endswith("TEXT)") and cell in {"drift.node", "drift.path", "drift.kind"}:
+                    assert read.damaged > 0
                 done = [one.count for one in report.actions if (one.action, one.outcome) == ("set_bios", "done")]
                 assert (sum(done) > 0, report.introduced > 0) == (True, True)
                 looks(ledger, end, 4)

@@ -1,9 +1,10 @@
 """Sums of days that are over: what came and went on each is counted once, and reports read a page in place of its rows.
 
-A page stands for the rows of one table and one day (UTC). It says how many they were and the sum of their numbers, and
-is believed only while both are so. A row that comes late, by a clock that is behind, or that is pruned, therefore makes
-reports read the rows of its day again, until a leader's round comes by that day and makes the page anew. No write has
-to keep a page right: a report is the same with all pages, some or none, whoever wrote, and whichever write was killed.
+A page stands for the rows of one table and one day (UTC). It says how many they were, the sum of their numbers and by
+which rules it was made, and is believed only while all are so. A row that comes late, by a clock that is behind, or
+that is pruned, therefore makes reports read the rows of its day again, until a leader's round comes by that day and
+makes the page anew. No write has to keep a page right: a report is the same with all pages, some or none, whoever
+wrote, and whichever write was killed.
 
 What is no plain case stays in its page row by row: signals of illness, drift over midnight, and damaged cells.
 """
@@ -26,7 +27,9 @@ from reconciler.drivers.ledger.schema import day_sums, drift, is_event, journal,
 from reconciler.drivers.ledger.writing import upsert
 from reconciler.model.drift import ACTIONABLE
 from reconciler.model.errors import LeaseHeld, LedgerError
+from reconciler.model.inputs import digest_of
 from reconciler.model.records import IN_PLACE_OF
+from reconciler.spec.signals import PREFIX
 
 DAYS: Final = 400  # before today, of which a leader makes pages
 MOST_ROWS: Final = 200_000  # of a page: a pass of a leader waits while one is made, 0.16 s of CPU for 50,000
@@ -35,7 +38,8 @@ _DAY: Final = timedelta(days=1)
 _UTC: Final = "+00:00"
 _ACTIONABLE = frozenset(kind.value for kind in ACTIONABLE)
 EPISODE = tuple(drift.c[name] for name in ("id", "node", "path", "kind", "first_seen", "ended_at"))
-SIGNALS: Final = "health."  # before the name of a signal, in its value path
+# By which rules a page was made: those that its shape doesn't show. Raise the number with the code that makes pages.
+RULES: Final = digest_of([1, sorted(_ACTIONABLE), PREFIX, IN_PLACE_OF])
 
 
 def start_of(day: str) -> str:
@@ -73,14 +77,16 @@ class Source:
             query = query.where(of_nodes_of(connection, fleet))
         return {day: (number, int(ids)) for day, number, ids in connection.execute(query)}
 
-    def count(self, connection: sa.Connection, fleet: str, day: str) -> tuple[int, int]:
-        """Return how many rows a day has, and the sum of their numbers. It stops at one row more than MOST_ROWS."""
-        query = sa.select(self.at.table.c.id).where(self.within(start_of(day), end_of(day)))
-        if self.by_fleet:
-            query = query.where(of_nodes_of(connection, fleet))
-        some = query.limit(MOST_ROWS + 1).subquery()
+    def count(self, connection: sa.Connection, fleet: str, day: str) -> tuple[int, int] | None:
+        """Return how many rows a day has, and the sum of their numbers; None: with other fleets' too many to look."""
+        within = self.within(start_of(day), end_of(day))
+        some = sa.select(self.at.table.c.id).where(within).limit(MOST_ROWS + 1).subquery()
         number, ids = connection.execute(sa.select(sa.func.count(), sa.func.sum(some.c.id))).one()
-        return number, int(ids or 0)
+        if number > MOST_ROWS:
+            return None
+        if not self.by_fleet or not number:
+            return number, int(ids or 0)
+        return self.counts(connection, fleet, start_of(day), end_of(day)).get(day, (0, 0))
 
 
 def pages(connection: sa.Connection, source: Source, fleet: str, begin: str, end: str) -> dict[str, Any]:
@@ -88,7 +94,7 @@ def pages(connection: sa.Connection, source: Source, fleet: str, begin: str, end
     first = begin[:10] if begin == start_of(begin[:10]) else end_of(begin[:10])[:10]
     kept = day_sums.c
     query = sa.select(kept.day, kept.number, kept.ids, kept.data).where(
-        *_of(source, fleet), kept.day >= first, kept.day < end[:10]
+        *_of(source, fleet), kept.rules == RULES, kept.day >= first, kept.day < end[:10]
     )
     stored = connection.execute(query.order_by(kept.day)).all()
     now = source.counts(connection, fleet, start_of(first), start_of(end[:10])) if stored else {}
@@ -152,7 +158,7 @@ def _span(row: Any) -> tuple[datetime, datetime] | None:
     _, path, kind, *cells = texts
     if not all(cell.endswith(_UTC) for cell in cells):
         return None
-    if kind not in _ACTIONABLE or path.startswith(SIGNALS) or cells[0][:10] != cells[1][:10]:
+    if kind not in _ACTIONABLE or path.startswith(PREFIX) or cells[0][:10] != cells[1][:10]:
         return None
     try:
         return datetime.fromisoformat(cells[0]), datetime.fromisoformat(cells[1])
@@ -219,7 +225,7 @@ OUTCOMES: Final = Source("outcomes", journal.c.at, _outcomes_page, _is_outcomes_
 
 @dataclass(frozen=True, slots=True)
 class SummedUp:
-    """The result of a look of a leader. `made`: a page. `problem`: why none could be made; "" = nothing."""
+    """The result of a look of a leader. `made`: a page. `problem`: why none could be made; "" = there is none."""
 
     what: str = ""
     day: str = ""
@@ -236,7 +242,8 @@ class SqlDaySums(SqlRole):
         """Look at one day of one table, and make its page if that is missing or not as its rows are.
 
         Days that are newly over come first, then the others in rounds, the newest first. What fails here never stops
-        a leader, whose work is another: this day is left alone until the next process. LeaseHeld: another leads.
+        a leader, whose work is another: where the ledger could not be used, this day waits for the next round, and
+        where a row is damaged, for the next process. LeaseHeld: another leads.
         """
         source, day = self._next(now)
         if (source.what, day) in self._given_up:
@@ -245,16 +252,19 @@ class SqlDaySums(SqlRole):
             return SummedUp(source.what, day, self._keep(source, day))
         except LeaseHeld:
             raise
+        except LedgerError as error:
+            return SummedUp(source.what, day, problem=f"{error}. It is tried again with the next round")
         except Exception as error:  # noqa: BLE001 - the boundary: a damaged row may raise anything
             self._given_up |= {(source.what, day)}
-            told = str(error) if isinstance(error, LedgerError) else f"{type(error).__name__}: {error}"
-            return SummedUp(source.what, day, problem=told)
+            told = f"{type(error).__name__}: {error}"
+            what_next = "See that nobody has changed these rows; it is tried again after a restart"
+            return SummedUp(source.what, day, problem=f"{told}. {what_next}")
 
     def _next(self, now: datetime) -> tuple[Source, str]:
         newest = (now.astimezone(UTC) - _SETTLED).date() - _DAY
-        if newest > self._last_over:
+        if newest != self._last_over:  # earlier: the clock was ahead, and so are the days of its round
+            self._ahead = [*(self._ahead if newest > self._last_over else ()), *_round(newest, 1)]
             self._last_over = newest
-            self._ahead = [*self._ahead, *_round(newest, 1)]
         *self._ahead, found = self._ahead or _round(newest, DAYS)
         return found
 
@@ -263,15 +273,19 @@ class SqlDaySums(SqlRole):
         key = {"what": source.what, "fleet": source.key(self._fleet), "day": day}
         is_it = sa.and_(*(day_sums.c[name] == value for name, value in key.items()))
         with self._database.read() as connection:  # one snapshot: the page is of the rows that were counted
-            number, ids = source.count(connection, self._fleet, day)
-            kept = connection.execute(sa.select(day_sums.c.number, day_sums.c.ids).where(is_it)).first()
-            if (kept or (0, 0)) == (number, ids) or number > MOST_ROWS:
+            found = source.count(connection, self._fleet, day)
+            if found is None:
+                return False
+            number, ids = found
+            made_of = sa.select(day_sums.c.number, day_sums.c.ids, day_sums.c.rules)
+            kept = connection.execute(made_of.where(is_it)).first()
+            if (kept or (0, 0, RULES)) == (number, ids, RULES):
                 return False
             said = source.make(connection, self._fleet, source.within(start_of(day), end_of(day))) if number else None
-        data = zlib.compress(to_json(said).encode())
         with self._database.write([]) as connection:
             if number:
-                upsert(connection, day_sums, [key | {"number": number, "ids": ids, "data": data}])
+                page = {"number": number, "ids": ids, "rules": RULES, "data": zlib.compress(to_json(said).encode())}
+                upsert(connection, day_sums, [key | page])
             else:
                 connection.execute(sa.delete(day_sums).where(is_it))
         return True

@@ -209,7 +209,8 @@ def _add_day_sums(connection: sa.Connection) -> None:
     data = "BYTEA" if connection.dialect.name == "postgresql" else "BLOB"
     connection.exec_driver_sql(
         "CREATE TABLE IF NOT EXISTS day_sums (what TEXT NOT NULL, fleet TEXT NOT NULL, day TEXT NOT NULL, "
-        f"number INTEGER NOT NULL, ids BIGINT NOT NULL, data {data} NOT NULL, PRIMARY KEY (what, fleet, day))"
+        f"number INTEGER NOT NULL, ids BIGINT NOT NULL, rules TEXT NOT NULL, data {data} NOT NULL, "
+        "PRIMARY KEY (what, fleet, day))"
     )
 
 

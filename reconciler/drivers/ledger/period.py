@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache, partial
 from operator import itemgetter
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from reconciler.drivers.ledger import day_sums, status_intervals
-from reconciler.drivers.ledger.day_sums import EPISODE, SIGNALS, start_of
+from reconciler.drivers.ledger.day_sums import EPISODE, start_of
 from reconciler.drivers.ledger.rows import Columns, Decoded, from_json, instant, instants, times_of, to_instant
 from reconciler.drivers.ledger.schema import drift, is_event, journal, runs
 from reconciler.drivers.ledger.schema import status_intervals as intervals
@@ -23,6 +23,7 @@ from reconciler.model.period_report import ActionTally, DriftDay, Episode, Past,
 from reconciler.model.records import IN_PLACE_OF, ISOLATED, Attempt
 from reconciler.planner.node import conditions as c
 from reconciler.planner.node.actions import ACTIONS
+from reconciler.spec.signals import PREFIX
 
 T = TypeVar("T")
 # What takes a node out, empties it, judges it, or resets a BMC that hangs: a rung whose cause is a signal.
@@ -33,19 +34,30 @@ _TELLING = tuple(
 )
 
 
-def legible(connection: sa.Connection, ask: Callable[[], T]) -> T:
-    """Return the answer. Where a text in SQLite is no UTF-8, which fails its query, ask again with marks in place."""
+def legible(connection: sa.Connection, ask: Callable[[], Past]) -> Past:
+    """Return the answer. Where texts in SQLite are no UTF-8, which fails a query, ask again with marks in their place,
+    and count them as damaged.
+    """
     try:
         return ask()
     except sa.exc.OperationalError as error:  # pitfall M6: a damaged cell must not hide the others
         if "decode" not in str(error.orig):
             raise
+    marked = set()
+
+    def mark(text: bytes) -> str:
+        legible = text.decode(errors="replace")
+        if legible.encode() != text:
+            marked.add(text)
+        return legible
+
     direct: Any = connection.connection.driver_connection
-    direct.text_factory = lambda text: text.decode(errors="replace")
+    direct.text_factory = mark
     try:
-        return ask()
+        found = ask()
     finally:
         direct.text_factory = str
+    return replace(found, damaged=found.damaged + len(marked))
 
 
 def past(connection: sa.Connection, fleet: str, since: datetime, until: datetime) -> Past:
@@ -93,7 +105,7 @@ _FOR_LEMONS = (
     | ((_INTENT.c.action == "mark") & _INTENT.c.detail.startswith(ISOLATED, autoescape=True))
     | ((_INTENT.c.action == "run_gate") & (_OUTCOME.c.data == '"permanent"'))
 )
-_IS_SIGNAL = drift.c.path.startswith(SIGNALS, autoescape=True)
+_IS_SIGNAL = drift.c.path.startswith(PREFIX, autoescape=True)
 
 
 def _told_of(period: _Period) -> sa.ColumnElement[bool]:

@@ -344,6 +344,7 @@ day_sums = sa.Table(  # what rows of days that are over add up to; see day_sums.
     sa.Column("day", sa.Text, primary_key=True),  # UTC
     sa.Column("number", sa.Integer, nullable=False),  # of the rows that it stands for
     sa.Column("ids", sa.BigInteger, nullable=False),  # the sum of theirs
+    sa.Column("rules", sa.Text, nullable=False),  # by which they were summed up
     sa.Column("data", sa.LargeBinary, nullable=False),  # JSON, compressed by zlib
 )
 
