@@ -29,7 +29,6 @@ from reconciler.model.drift import ACTIONABLE
 from reconciler.model.errors import LeaseHeld, LedgerError
 from reconciler.model.inputs import digest_of
 from reconciler.model.records import IN_PLACE_OF
-from reconciler.spec.signals import PREFIX
 
 DAYS: Final = 400  # before today, of which a leader makes pages
 MOST_ROWS: Final = 200_000  # of a page: a pass of a leader waits while one is made, 0.16 s of CPU for 50,000
@@ -38,8 +37,9 @@ _DAY: Final = timedelta(days=1)
 _UTC: Final = "+00:00"
 _ACTIONABLE = frozenset(kind.value for kind in ACTIONABLE)
 EPISODE = tuple(drift.c[name] for name in ("id", "node", "path", "kind", "first_seen", "ended_at"))
+SIGNALS: Final = "health."  # before the name of a signal, in its value path
 # By which rules a page was made: those that its shape doesn't show. Raise the number with the code that makes pages.
-RULES: Final = digest_of([1, sorted(_ACTIONABLE), PREFIX, IN_PLACE_OF])
+RULES: Final = digest_of([1, sorted(_ACTIONABLE), SIGNALS, IN_PLACE_OF])
 
 
 def start_of(day: str) -> str:
@@ -158,7 +158,7 @@ def _span(row: Any) -> tuple[datetime, datetime] | None:
     _, path, kind, *cells = texts
     if not all(cell.endswith(_UTC) for cell in cells):
         return None
-    if kind not in _ACTIONABLE or path.startswith(PREFIX) or cells[0][:10] != cells[1][:10]:
+    if kind not in _ACTIONABLE or path.startswith(SIGNALS) or cells[0][:10] != cells[1][:10]:
         return None
     try:
         return datetime.fromisoformat(cells[0]), datetime.fromisoformat(cells[1])

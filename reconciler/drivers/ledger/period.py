@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from reconciler.drivers.ledger import day_sums, status_intervals
-from reconciler.drivers.ledger.day_sums import EPISODE, start_of
+from reconciler.drivers.ledger.day_sums import EPISODE, SIGNALS, start_of
 from reconciler.drivers.ledger.rows import Columns, Decoded, from_json, instant, instants, times_of, to_instant
 from reconciler.drivers.ledger.schema import drift, is_event, journal, runs
 from reconciler.drivers.ledger.schema import status_intervals as intervals
@@ -23,7 +23,6 @@ from reconciler.model.period_report import ActionTally, DriftDay, Episode, Past,
 from reconciler.model.records import IN_PLACE_OF, ISOLATED, Attempt
 from reconciler.planner.node import conditions as c
 from reconciler.planner.node.actions import ACTIONS
-from reconciler.spec.signals import PREFIX
 
 T = TypeVar("T")
 # What takes a node out, empties it, judges it, or resets a BMC that hangs: a rung whose cause is a signal.
@@ -105,7 +104,7 @@ _FOR_LEMONS = (
     | ((_INTENT.c.action == "mark") & _INTENT.c.detail.startswith(ISOLATED, autoescape=True))
     | ((_INTENT.c.action == "run_gate") & (_OUTCOME.c.data == '"permanent"'))
 )
-_IS_SIGNAL = drift.c.path.startswith(PREFIX, autoescape=True)
+_IS_SIGNAL = drift.c.path.startswith(SIGNALS, autoescape=True)
 
 
 def _told_of(period: _Period) -> sa.ColumnElement[bool]:
