@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reconciler.app.clocks import RealClock
+from reconciler.app.day_summer import DaySummer
 from reconciler.app.delivery import delivery
 from reconciler.app.engine import CertificateWatch
 from reconciler.app.extensions import acceptance_gate, check_extensions
@@ -250,11 +251,13 @@ class Service:
 
         retention = self._options.retention_s
         certificates = CertificateWatch(workspace.engine, progress)
+        summer = DaySummer(ledger, progress)
         pruner = JournalPruner(ledger, None if retention is None else timedelta(seconds=retention), progress)
 
         def saw(fleet: Fleet, plan: Plan, observation: Observation) -> None:
             self._live.saw(fleet, plan, observation)
             pruner.pass_ended(self._run, workspace.clock.now())
+            summer.pass_ended(self._run, workspace.clock.now())
             certificates.pass_ended(workspace.clock.now())
             self._metrics.ledger_bytes = ledger.size()
             for one in told:

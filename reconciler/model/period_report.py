@@ -5,7 +5,7 @@ A node-hour is in service, out of service, set aside, or not observed. What was 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
@@ -64,6 +64,20 @@ class Episode(NamedTuple):  # as StatusInterval
 
 
 @dataclass(frozen=True, slots=True)
+class DriftDay:
+    """The drift that came and went on one day (UTC), summed up. Not signals of illness: reports need each of them.
+
+    `came`, `went`: by hour. `seconds`: how long each difference was there. `where`: by path, the node of each.
+    """
+
+    start: datetime
+    came: Sequence[int]
+    went: Sequence[int]
+    seconds: Sequence[float]
+    where: Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
 class Replacement:
     """A failed node in whose place a spare served.
 
@@ -99,12 +113,13 @@ class Past:
     """
 
     status_intervals: tuple[StatusInterval, ...] = ()
-    episodes: tuple[Episode, ...] = ()
+    episodes: tuple[Episode, ...] = ()  # without those of `drift_days`
     actions: tuple[ActionTally, ...] = ()
     first: Mapping[str, datetime] = field(default_factory=dict)
     damaged: int = 0  # rows that can't be read
     attempts: Mapping[str, tuple[Attempt, ...]] = field(default_factory=dict)
     replacements: tuple[Replacement, ...] = ()  # oldest first
+    drift_days: tuple[DriftDay, ...] = ()  # whole days of the period
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ def held(place: Path) -> Path:
 def test_a_check_says_what_would_be_done_and_does_nothing(place: Path) -> None:
     done = migrate(place, "--check")
     assert (done.code, done.err) == (0, "")
-    assert f"{OLD} -> {OLD + 1}  adds the list of who wrote to cached tables" in done.out
+    assert f"{OLD} -> {OLD + 1}  adds the nodes that each of them wrote about" in done.out
     assert f"the ledger {place} would be brought from version {OLD} to {SCHEMA_VERSION}" in done.out
     assert migrate(place, "--check", "--detailed-exitcode").code == 2
     found = migrate(place, "--check", "-o", "json").json

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from reconciler.app.day_summer import DaySummer
 from reconciler.converge.events import ActionStarted, LoopTold, NodeSettled
 from reconciler.converge.leader_term import LoopDeps
 from reconciler.converge.loop import Loop
@@ -86,12 +88,13 @@ class Looped(World):
         self.signatures = {**SIGNATURES, (NEW.name, NEW.version): True}
         self.adopt()
         self.feed, self.seen = Feed(self.fleet), Seen()
+        self.saw: Callable[[str], None] = lambda _run: None  # with each pass
 
     def loop(self, holder: str = "a", ledger: SqlLedger | None = None, seen: Seen | None = None) -> Loop:
         deps = LoopDeps(
             begin=lambda _: holder, ledger=ledger or self.ledger, clock=self.clock, gate=self.gate,
             metrics=seen or self.seen, progress=self.events.append, signatures=lambda _: self.signatures,
-            interval_s=2 * MINUTE,
+            interval_s=2 * MINUTE, saw=lambda *_: self.saw(holder),
         )  # fmt: skip
         return Loop(deps, self.feed, lambda _: self.fabric, holder=holder, pull_s=30.0)
 
@@ -487,6 +490,45 @@ def test_a_ledger_that_is_away_for_a_while(looped: Callable[..., Looped]) -> Non
     assert here.said("ledger")
     assert here.serves("n0")
     assert here.machine("n0").state.counters.boots == 1
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        ("UPDATE drift SET path = x'00ff'", "the drift of 2026-12-31 .* TypeError: Object of type bytes"),
+        ("UPDATE drift SET path = CAST(x'68ff' AS TEXT)", "the drift of 2026-12-31 .* Could not decode to UTF-8"),
+        ("ALTER TABLE day_sums RENAME TO gone", "the drift of 2026-12-31 .* no such table: day_sums"),
+    ],
+)
+def test_days_that_cant_be_summed_up_are_told_once_and_stop_nothing(
+    looped: Callable[..., Looped], damage: str, told: str
+) -> None:
+    here = looped(nodes=1)
+    before, item = here.clock.now() - timedelta(days=1), ("n0", "host.tuned", "drifted", 0, 1)
+    here.ledger.record_drift("r", [item], ["n0"], before, under="host.tuned")
+    here.ledger.record_drift("r", [], ["n0"], before, under="host.tuned")
+    with here.ledger._database.write([]) as connection:
+        connection.exec_driver_sql(damage)
+    summer, passes = DaySummer(here.ledger, here.events.append), []
+
+    def saw(run: str) -> None:
+        passes.append(here.said("day_sums"))
+        summer.pass_ended(run, here.clock.now())
+
+    here.saw = saw
+
+    async def drifts() -> None:
+        await here.clock.sleep(9 * MINUTE)
+        disable(here.machine("n0"))
+        await here.clock.sleep(21 * MINUTE)
+
+    here.go(None, drifts)
+    assert len(passes) > 10
+    assert passes[:2] == [[], []], "not while the term begins"
+    [said] = here.said("day_sums")
+    assert re.search(told, said)
+    assert not here.said("ledger")
+    assert here.machine("n0").state.bios[BIOS] == "Enabled"
 
 
 @contextmanager

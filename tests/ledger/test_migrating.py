@@ -136,7 +136,7 @@ def test_nobody_migrates_beside_a_process_that_holds_a_lease(ledger: SqlLedger, 
         where, f"INSERT INTO leases (scope, holder, token, expires_at, since) VALUES ('demo', 'old', 1, '{until}', '')"
     )
     before = contents(where)
-    held = r"is of version 11 and is to be of version 14, and old holds the lease on demo: stop that process"
+    held = r"is of version 11 and is to be of version 15, and old holds the lease on demo: stop that process"
     with pytest.raises(LeaseHeld, match=held):
         migrated(where)
     with pytest.raises(LeaseHeld, match=held):

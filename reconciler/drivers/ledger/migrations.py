@@ -204,6 +204,20 @@ def _drop_index_of_anchors(connection: sa.Connection) -> None:
     connection.exec_driver_sql("DROP INDEX IF EXISTS journal_anchors")
 
 
+def _add_day_sums(connection: sa.Connection) -> None:
+    """Add an empty table: a leader fills it by and by, and until then reports read rows."""
+    data = "BYTEA" if connection.dialect.name == "postgresql" else "BLOB"
+    connection.exec_driver_sql(
+        "CREATE TABLE IF NOT EXISTS day_sums (what TEXT NOT NULL, fleet TEXT NOT NULL, day TEXT NOT NULL, "
+        f"number INTEGER NOT NULL, ids BIGINT NOT NULL, rules TEXT NOT NULL, data {data} NOT NULL, "
+        "PRIMARY KEY (what, fleet, day))"
+    )
+
+
+def _drop_day_sums(connection: sa.Connection) -> None:
+    connection.exec_driver_sql("DROP TABLE IF EXISTS day_sums")
+
+
 def _pruned(connection: sa.Connection) -> str:
     anchors = sa.select(sa.func.count()).select_from(schema.journal).where(schema.is_event(schema.journal, ANCHOR))
     pruned = connection.execute(anchors).scalar_one()
@@ -241,6 +255,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(_add_index_of_anchors, "an index of what was pruned", _drop_index_of_anchors, _pruned),
     Migration(list_changes, "the list of who wrote to cached tables (PostgreSQL)", unlist_changes),
     Migration(list_nodes, "the nodes that each of them wrote about (PostgreSQL)", list_no_nodes),
+    Migration(_add_day_sums, "sums of past days", _drop_day_sums),
 )
 SCHEMA_VERSION = len(MIGRATIONS)
 

@@ -85,12 +85,12 @@ class SqlHistory(SqlRole):
     def past(self, since: datetime, until: datetime) -> Past:
         """Return what happened in a period, for reports."""
         with self._database.read() as connection:
-            return period.past(connection, self._fleet, since, until)
+            return period.legible(connection, lambda: period.past(connection, self._fleet, since, until))
 
     def illness(self, since: datetime, until: datetime) -> Past:
         """Return the signals of illness of a period, and what lemon scores count of its attempts."""
         with self._database.read() as connection:
-            return period.illness(connection, self._fleet, since, until)
+            return period.legible(connection, lambda: period.illness(connection, self._fleet, since, until))
 
 
 def _newest_of(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from reconciler.model.documents import DocumentError, load
@@ -40,6 +41,23 @@ class Decoded(dict[Any, T]):
     def __missing__(self, cell: Any) -> T:
         value = self[cell] = self._decode(cell)
         return value
+
+
+Columns = Sequence[Sequence[Any]]  # of rows that are decoded at once
+
+
+_ZONE = attrgetter("tzinfo")
+
+
+def times_of(cells: Sequence[Any]) -> Sequence[Any]:
+    """Decode a column of times. None stays. ValueError or TypeError: one of them is no time."""
+    if None in cells:
+        found = iter(times_of([cell for cell in cells if cell is not None]))
+        return [None if cell is None else next(found) for cell in cells]
+    times = list(map(datetime.fromisoformat, cells))
+    if None in map(_ZONE, times):
+        raise ValueError("a time has no time zone")
+    return times
 
 
 def instants() -> Decoded[datetime]:

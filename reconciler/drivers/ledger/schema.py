@@ -336,6 +336,18 @@ tickets = sa.Table(  # what trackers of `tickets` opened
     sa.Column("begun_at", sa.Text, nullable=False),  # of the last try to create it
 )
 
+day_sums = sa.Table(  # what rows of days that are over add up to; see day_sums.py
+    "day_sums",
+    metadata,
+    sa.Column("what", sa.Text, primary_key=True),
+    sa.Column("fleet", sa.Text, primary_key=True),  # "" = all
+    sa.Column("day", sa.Text, primary_key=True),  # UTC
+    sa.Column("number", sa.Integer, nullable=False),  # of the rows that it stands for
+    sa.Column("ids", sa.BigInteger, nullable=False),  # the sum of theirs
+    sa.Column("rules", sa.Text, nullable=False),  # by which they were summed up
+    sa.Column("data", sa.LargeBinary, nullable=False),  # JSON, compressed by zlib
+)
+
 LEDGER_ID, VERSION, FENCE = "ledger_id", "schema_version", "fencing_token"
 BOOTED = "booted "  # and a boot id: when that boot of the machine began, by its wall clock
 HEAD = "journal_head"  # id and digest of the journal's last row; before the first one, 0 and the ledger's id

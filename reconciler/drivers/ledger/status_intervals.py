@@ -11,10 +11,11 @@ Open intervals are unique per fleet and node. Of two runners that write at once,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -23,7 +24,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from reconciler.drivers.ledger.base import SqlRole
 from reconciler.drivers.ledger.cache import Cache, Rows
 from reconciler.drivers.ledger.episodes import MANY, of_nodes
-from reconciler.drivers.ledger.rows import Decoded, clean, instant, instants, or_long_ago
+from reconciler.drivers.ledger.rows import Columns, Decoded, clean, instant, instants, or_long_ago, times_of
 from reconciler.drivers.ledger.schema import coverage as coverage_table
 from reconciler.drivers.ledger.schema import status_intervals
 from reconciler.drivers.ledger.writing import upsert
@@ -37,6 +38,7 @@ INTERVAL = tuple(
     for name in ("id", "node", "pool", "status", "out_of_service", "since", "seen", "until", "code", "why")
 )
 _STATUSES = {status.value: status for status in NodeStatus}
+_OUT = {None: None, 0: False, 1: True}
 _STALE = 0.05  # of `within`: how old `seen` may be before a pass over some nodes updates it
 
 
@@ -126,6 +128,20 @@ def interval_of(row: Any, coverage: Coverage | None, times: Decoded[datetime]) -
         raise ValueError(f"status {status!r} is none that is known")
     is_out = None if out is None else bool(out)
     return StatusInterval(node, pool, known, is_out, since, seen, until, code, why)
+
+
+def intervals_of(columns: Columns, coverage: Coverage | None, names: Mapping[str, str]) -> Iterable[StatusInterval]:
+    """Read rows of INTERVAL at once. ValueError, TypeError or KeyError: one of them is damaged."""
+    _, node, pool, status, out, since, seen_cells, until_cells, code, why = columns
+    seen, until = times_of(seen_cells), times_of(until_cells)
+    if coverage is not None:
+        begun, latest = coverage.since, coverage.seen  # see `observed_until`
+        seen = [latest if end is None and begun <= at < latest else at for at, end in zip(seen, until, strict=True)]
+    cells = (
+        map(names.__getitem__, node), pool, map(_STATUSES.__getitem__, status), map(_OUT.__getitem__, out),
+        times_of(since), seen, until, code, why,
+    )  # fmt: skip
+    return map(partial(tuple.__new__, StatusInterval), zip(*cells, strict=True))
 
 
 def open_intervals(

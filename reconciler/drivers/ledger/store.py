@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from reconciler.drivers.ledger import audit
 from reconciler.drivers.ledger.attempts import SqlAttempts
 from reconciler.drivers.ledger.attestations import SqlAttestations
+from reconciler.drivers.ledger.day_sums import SqlDaySums
 from reconciler.drivers.ledger.durations import SqlDurations
 from reconciler.drivers.ledger.engine import Database, Opening
 from reconciler.drivers.ledger.episodes import SqlDrift
@@ -63,6 +64,7 @@ class SqlLedger(
     SqlHolds,
     SqlRollouts,
     SqlDurations,
+    SqlDaySums,
     SqlLeases,
     SqlRuns,
     SqlHistory,

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
-from itertools import groupby, zip_longest
+from itertools import chain, groupby, zip_longest
 from operator import attrgetter
 
 from reconciler import __version__
@@ -19,6 +18,7 @@ from reconciler.model.period_report import (
     REPORT_FORMAT,
     ConcernTally,
     Day,
+    DriftDay,
     Episode,
     Hours,
     NodeTally,
@@ -38,6 +38,13 @@ _DAY = timedelta(days=1)
 _SHORT = 2 * _DAY  # up to this length, a period is reported by the hour
 _ISOLATED = frozenset({BlockCode.ATTEMPTS.value, BlockCode.QUARANTINED.value})
 _CONCERNS = {concern.value: concern for concern in Concern}
+_CAUSES = {  # by the status in which the outage began
+    NodeStatus.ACTING: "worked on by the reconciler",
+    NodeStatus.PLANNED: "went out by itself, before anything was done to it",
+    NodeStatus.WAITING: "went out by itself, and waited for its turn",
+    NodeStatus.UNKNOWN: "could not be read",
+    NodeStatus.CONVERGED: "out of service for no reason that is ours",
+}
 _PARTS = {"in_service": 0, "out": 1, "aside": 2}
 _NODE = attrgetter("node")
 _DRIFT = frozenset(kind.value for kind in ACTIONABLE)
@@ -73,14 +80,14 @@ def period_report(
         until=until,
         watched_since=min(past.first.values(), default=None),
         nodes=len(nodes),
-        introduced=len(fresh),
-        removed=len(gone),
+        introduced=len(fresh) + sum(sum(one.came) for one in past.drift_days),
+        removed=len(gone) + sum(sum(one.went) for one in past.drift_days),
         open=len(still),
         bucket_s=bucket.total_seconds(),
-        days=days(drift, since, until, bucket, nodes),
-        converge=times((one.until - one.since).total_seconds() for one in gone if one.until is not None),
-        concerns=_concerns(fresh, gone, still),
-        top_nodes=_nodes(fresh, still),
+        days=days(drift, since, until, bucket, nodes, past.drift_days),
+        converge=times(chain(_seconds(gone), *(one.seconds for one in past.drift_days))),
+        concerns=_concerns(fresh, gone, still, past.drift_days),
+        top_nodes=_nodes(fresh, still, past.drift_days),
         hours=spent,
         availability=spent.in_service / observed if observed else None,
         unobserved_share=spent.unobserved / spent.total if spent.total else 1.0,
@@ -105,9 +112,15 @@ def hours(past: Past, since: datetime, until: datetime, nodes: Collection[str]) 
     in_service, out, aside = (one / _HOUR for one in spent or (timedelta(),) * 3)
     last = {interval.node: interval.end for interval in past.status_intervals if interval.node not in nodes}
     total = timedelta()
+    throughout = 0
     for node, first in past.first.items():
-        end = until if node in nodes else min(last.get(node, since), until)
-        total += max(end - max(first, since), timedelta())
+        if node not in nodes:
+            total += max(min(last.get(node, since), until) - max(first, since), timedelta())
+        elif first <= since:
+            throughout += 1
+        elif first < until:
+            total += until - first
+    total += throughout * (until - since)
     return Hours(in_service, out, aside, max(total / _HOUR - in_service - out - aside, 0.0))
 
 
@@ -117,15 +130,16 @@ def time_by_node(past: Past, since: datetime, until: datetime) -> dict[str, list
     No time counts twice: an interval ends where the next begins, which may have been timed by another machine's clock.
     """
     found: dict[str, list[timedelta]] = {}
-    for interval, after in zip_longest(past.status_intervals, past.status_intervals[1:]):
-        node, begin, end = interval.node, interval.since, interval.end
+    afters = chain(past.status_intervals[1:], (None,))
+    for (node, _, status, out, begin, seen, ended, _, _), after in zip(past.status_intervals, afters, strict=False):
+        end = seen if ended is None else ended
         if after is not None and after.since < end and after.node == node:
             end = after.since
         if begin < since:
             begin = since
         if end > until:
             end = until
-        if end > begin and (part := _PARTS.get(_part(interval))) is not None:
+        if end > begin and (part := _PARTS.get(_part(status, out))) is not None:
             spent = found.get(node)
             if spent is None:
                 spent = found[node] = [timedelta()] * len(_PARTS)
@@ -145,7 +159,7 @@ def hours_between(past: Past, edges: Sequence[datetime], nodes: Collection[str])
     for interval, after in zip_longest(past.status_intervals, past.status_intervals[1:]):
         end = min(interval.end, after.since) if after is not None and after.node == interval.node else interval.end
         for at, spent in _spread(interval.since, end, edges):
-            found[at][_part(interval)] += spent
+            found[at][_part(interval.status, interval.out)] += spent
         last[interval.node] = interval.end
     for node, first in past.first.items():
         end = edges[-1] if node in nodes else last.get(node, edges[0])
@@ -166,19 +180,28 @@ def _spread(begin: datetime, end: datetime, edges: Sequence[datetime]) -> Iterat
         at += 1
 
 
-def _part(interval: StatusInterval) -> str:
-    if interval.status is NodeStatus.SET_ASIDE:
+def _part(status: NodeStatus, out: bool | None) -> str:
+    if status is NodeStatus.SET_ASIDE:
         return "aside"
-    if interval.out is None:
+    if out is None:
         return "unobserved"
-    return "out" if interval.out else "in_service"
+    return "out" if out else "in_service"
 
 
 # --- drift ---
 
 
+def _seconds(gone: Iterable[Episode]) -> Iterator[float]:
+    return ((one.until - one.since).total_seconds() for one in gone if one.until is not None)
+
+
 def days(
-    drift: Sequence[Episode], since: datetime, until: datetime, bucket: timedelta, nodes: Collection[str]
+    drift: Sequence[Episode],
+    since: datetime,
+    until: datetime,
+    bucket: timedelta,
+    nodes: Collection[str],
+    summed: Sequence[DriftDay] = (),
 ) -> tuple[Day, ...]:
     """Return an entry for each hour or day (UTC), also without events. The first may begin before the period."""
     first = since - (since - datetime(1970, 1, 1, tzinfo=UTC)) % bucket
@@ -196,6 +219,11 @@ def days(
             came[bisect_right(edges, one.since) - 1] += 1
         if over and one.until is not None:
             went[max(bisect_right(edges, one.until) - 1, 0)] += 1
+    for day in summed:
+        for hour, (new, gone) in enumerate(zip(day.came, day.went, strict=True)):
+            at = bisect_right(edges, day.start + hour * _HOUR) - 1
+            came[at] += new
+            went[at] += gone
     found = []
     for at, edge in enumerate(edges):
         still_open += came[at] - went[at]
@@ -203,20 +231,36 @@ def days(
     return tuple(found)
 
 
-@lru_cache(maxsize=4096)
+def _by_concern(episodes: Iterable[Episode], summed: Sequence[DriftDay]) -> dict[str, set[str]]:
+    """Return the nodes that drifted, by concern."""
+    by_path: dict[str, set[str]] = defaultdict(set)
+    for one in episodes:
+        by_path[one.path].add(one.node)
+    for day in summed:
+        for path, where in day.where.items():
+            by_path[path].update(where)
+    found: dict[str, set[str]] = defaultdict(set)
+    for path, nodes in by_path.items():
+        found[_concern(path)] |= nodes
+    return found
+
+
 def _concern(path: str) -> str:
     return path.partition(".")[0]
 
 
-def _concerns(fresh: Sequence[Episode], gone: Sequence[Episode], still: Sequence[Episode]) -> tuple[ConcernTally, ...]:
+def _concerns(
+    fresh: Sequence[Episode], gone: Sequence[Episode], still: Sequence[Episode], summed: Sequence[DriftDay]
+) -> tuple[ConcernTally, ...]:
     counts: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
-    nodes: dict[str, set[str]] = defaultdict(set)
     for at, some in enumerate((fresh, gone, still)):
-        for one in some:
-            concern = _concern(one.path)
-            counts[concern][at] += 1
-            nodes[concern].add(one.node)
-    order = {name: at for at, name in enumerate(_CONCERNS)}
+        for path, number in Counter(one.path for one in some).items():
+            counts[_concern(path)][at] += number
+    for day in summed:
+        for path, where in day.where.items():
+            counts[_concern(path)][0] += len(where)
+            counts[_concern(path)][1] += len(where)
+    nodes, order = _by_concern(chain(fresh, gone, still), summed), {name: at for at, name in enumerate(_CONCERNS)}
     ranked = sorted(counts, key=lambda name: (-counts[name][0], -counts[name][2], order.get(name, len(order)), name))
     tallies = []
     for name in ranked:
@@ -225,20 +269,22 @@ def _concerns(fresh: Sequence[Episode], gone: Sequence[Episode], still: Sequence
     return tuple(tallies)
 
 
-def _nodes(fresh: Sequence[Episode], still: Sequence[Episode]) -> tuple[NodeTally, ...]:
-    came: dict[str, int] = defaultdict(int)
-    left: dict[str, int] = defaultdict(int)
-    paths: dict[str, set[str]] = defaultdict(set)
-    for counts, some in ((came, fresh), (left, still)):
-        for one in some:
-            counts[one.node] += 1
-            paths[one.node].add(_concern(one.path))
-    ranked = sorted(paths, key=lambda node: (-came[node], -left[node], node))
-    in_order: dict[frozenset[str], tuple[Concern, ...]] = {}  # of many nodes the same few
-    for some_paths in map(frozenset, paths.values()):
-        if some_paths not in in_order:
-            in_order[some_paths] = tuple(c for name, c in _CONCERNS.items() if name in some_paths)
-    return tuple(NodeTally(node, came[node], left[node], in_order[frozenset(paths[node])]) for node in ranked)
+def _nodes(fresh: Sequence[Episode], still: Sequence[Episode], summed: Sequence[DriftDay]) -> tuple[NodeTally, ...]:
+    came, left = (Counter([one.node for one in some]) for some in (fresh, still))
+    came.update(chain(*(where for day in summed for where in day.where.values())))
+    by_concern = _by_concern(chain(fresh, still), summed)
+    concerns: dict[str, tuple[Concern, ...]] = dict.fromkeys(chain(*by_concern.values()), ())
+    for name, concern in _CONCERNS.items():
+        joined: dict[tuple[Concern, ...], tuple[Concern, ...]] = {}  # of many nodes the same few
+        for node in by_concern.get(name, ()):
+            before = concerns[node]
+            concerns[node] = joined.get(before) or joined.setdefault(before, (*before, concern))
+    alike: dict[tuple[int, int], list[str]] = defaultdict(list)
+    for node in sorted(concerns):
+        alike[came.get(node, 0), left.get(node, 0)].append(node)
+    return tuple(
+        NodeTally(node, *numbers, concerns[node]) for numbers in sorted(alike, reverse=True) for node in alike[numbers]
+    )
 
 
 # --- out of service ---
@@ -257,7 +303,7 @@ def recoveries(
     for node, of_node in groupby((one for one in status_intervals if one.node in were_out), key=_NODE):
         out: list[StatusInterval] = []
         for interval in of_node:
-            part = _part(interval)
+            part = _part(interval.status, interval.out)
             if part == "out":
                 out.append(interval)
             elif out and part != "unobserved":
@@ -280,19 +326,14 @@ def _cause(out: Sequence[StatusInterval]) -> str:
     An outage is the reconciler's if it was at work when the node went out: what it does about one that it met, such as
     a repair, has not caused it.
     """
-    said: Mapping[NodeStatus, StatusInterval] = {interval.status: interval for interval in reversed(out)}
     for status in (NodeStatus.BLOCKED, NodeStatus.HELD):
-        if status in said:
-            return said[status].why or status.value
-    if ill := next((interval.why for interval in out if interval.code == ILL), ""):
-        return ill
-    return {
-        NodeStatus.ACTING: "worked on by the reconciler",
-        NodeStatus.PLANNED: "went out by itself, before anything was done to it",
-        NodeStatus.WAITING: "went out by itself, and waited for its turn",
-        NodeStatus.UNKNOWN: "could not be read",
-        NodeStatus.CONVERGED: "out of service for no reason that is ours",
-    }.get(out[0].status, out[0].status.value)
+        for interval in out:
+            if interval.status is status:
+                return interval.why or status.value
+    for interval in out:
+        if interval.code == ILL and interval.why:
+            return interval.why
+    return _CAUSES.get(out[0].status, out[0].status.value)
 
 
 def quarantines(status_intervals: Sequence[StatusInterval], nodes: Collection[str]) -> tuple[Quarantine, ...]:
@@ -307,7 +348,7 @@ def quarantines(status_intervals: Sequence[StatusInterval], nodes: Collection[st
         end: datetime | None = None
         for interval in of_node:
             end = None if node in nodes else interval.end
-            part = _part(interval)
+            part = _part(interval.status, interval.out)
             isolated = interval.code in _ISOLATED and part != "in_service"
             if current is not None and isolated and interval.code == current.code:
                 continue
