@@ -88,13 +88,19 @@ class Dispatcher:
         now = self.run.clock.now()
         newer = {}
         for name, seen in observation.nodes.items():
-            mine = self._limits.nodes.get(name)
+            mine = self._latest(name)
             if mine is None:
                 continue
             if name in self._tasks or is_unasked(seen) or seen.hot.at < mine.hot.at <= now:
                 later = seen.member.at <= mine.member.at <= now
                 newer[name] = replace(mine, member=mine.member if later else seen.member)
         return replace(observation, nodes={**observation.nodes, **newer})
+
+    def _latest(self, name: str) -> Observed | None:
+        """Return the latest look at a node. That of its worker may be of another boot than the one before the work."""
+        known, worker = self._limits.nodes.get(name), self._workers.get(name)
+        own = worker.observed if worker is not None and name in self._tasks else None
+        return known if own is None or (known is not None and own.hot.at < known.hot.at) else own
 
     @property
     def observation(self) -> Observation:

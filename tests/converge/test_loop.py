@@ -21,6 +21,7 @@ from reconciler.drivers.ledger import SqlLedger
 from reconciler.lab.hardware.machine import Machine
 from reconciler.model.desired import BudgetLimit, DrainPolicy, Fleet, Rung
 from reconciler.model.errors import LedgerError
+from reconciler.model.gate import Certificate
 from reconciler.model.limits import Guards
 from reconciler.model.notices import ChannelStatus
 from reconciler.model.records import FLEET, STORM
@@ -28,7 +29,7 @@ from reconciler.model.spec_feed import Pulled
 from reconciler.model.status import FleetStatus, LoopStatus, NodeStatus, Role
 from reconciler.model.vocab import DrainProvider, DriftMode, NewsSource, NodeState
 from reconciler.planner.fleet.reliability import Period, reliability
-from tests.converge.world import IMAGE, PROFILE, SIGNATURES, World, silences
+from tests.converge.world import IMAGE, PROFILE, SIGNATURES, QuickGate, World, silences
 
 BIOS = "SriovGlobalEnable"
 NEW = replace(IMAGE, version="2026.11.2", sha256="e" * 64)
@@ -592,6 +593,31 @@ def test_without_a_cluster_a_pass_goes_by_while_a_node_is_worked_on(looped: Call
     assert here.machine("n0").state.bios[BIOS] == "Enabled"
     assert here.statuses() == {NodeStatus.CONVERGED}
     assert here.did("n0")[-1] == "admit", "or its drain would count for ever"
+
+
+def test_a_pass_during_the_gate_of_a_booted_node_does_not_begin_its_watch_anew(looped: Callable[..., Looped]) -> None:
+    """A pass took a node at work for what it was before its boot, and forgot the counters of this one."""
+
+    class LongGate(QuickGate):
+        async def run(self, *given: Any, **more: Any) -> Certificate:
+            certificate = await super().run(*given, **more)
+            passes = here.seen.passes
+            while here.seen.passes < passes + 2:
+                await here.clock.sleep(1.0)
+            return certificate
+
+    here = looped(nodes=3, gate=LongGate())
+
+    async def falls_ill() -> None:
+        await here.clock.sleep(10 * MINUTE)
+        here.machine("n1").inject("xid_79", gpu=1)
+
+    here.go(40 * MINUTE, falls_ill)
+    assert here.serves("n1")
+    attempts = here.ledger.node("n1").attempts
+    ends = {one.action: one.ended_at for one in attempts if one.outcome == "done" and one.ended_at is not None}
+    took = ends["admit"] - ends["run_gate"]
+    assert took < timedelta(seconds=10), "its counters were watched while the gate ran"
 
 
 def test_a_line_in_the_kernel_log_isolates_before_the_next_pass(looped: Callable[..., Looped]) -> None:
