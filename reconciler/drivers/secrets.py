@@ -33,7 +33,7 @@ from typing import Final
 
 from reconciler.drivers.secrets_file import SecretsFile, SecretSource, network_of
 from reconciler.model.addresses import split_authority
-from reconciler.model.concealment import forms_of, values_of, without
+from reconciler.model.concealment import Forms, values_of
 from reconciler.model.confined import Confined
 from reconciler.model.errors import UsageError
 from reconciler.model.printable import shown_url, visible
@@ -124,8 +124,7 @@ class SecretStore(Confined):
         self._read: dict[tuple[str, str], Secret] = {}  # by name and node; "" = of all nodes
         self._read_at: dict[tuple[str, str], float] = {}
         self._replaced: list[Secret] = []  # values that were valid, and may be again
-        self._known: tuple[Secret, ...] = ()  # those that `_forms` are of
-        self._forms: tuple[Secret, ...] = ()
+        self._forms: Forms | None = None  # of all values; None: one was read since
 
     @classmethod
     def load(cls, path: Path | None = None) -> SecretStore:
@@ -174,6 +173,7 @@ class SecretStore(Confined):
         if found is None or (fresh and now - self._read_at[key] > REREAD_S):
             self._read_at[key] = now  # set first, so that of many callers one reads
             found = self._read[key] = Secret(self._value(name, source, node))
+            self._forms = None
         return found
 
     def credentials(self, name: str, address: str, *, node: str = "", fresh: bool = False) -> Credentials:
@@ -208,6 +208,7 @@ class SecretStore(Confined):
             raise SecretConflict(f"{self._where(name)}: somebody else has replaced that of {node}: left as it is")
         text = json.dumps(new.document())
         self._replaced.append(Secret(text))
+        self._forms = None
         try:
             self._output(name, source.write, node, text)
         finally:
@@ -222,11 +223,10 @@ class SecretStore(Confined):
 
     def conceal(self, text: str) -> str:
         """Return the text without the values that were read, or typed, so far."""
-        known = (*self._read.values(), *self._replaced, *self._typed.values())
-        if known != self._known:  # a secret that is read anew is another object
-            values = (value for secret in known for value in values_of(secret.reveal()))
-            self._forms, self._known = tuple(map(Secret, forms_of(values))), known
-        return without(text, [form.reveal() for form in self._forms])
+        if self._forms is None:
+            known = (*self._read.values(), *self._replaced, *self._typed.values())
+            self._forms = Forms(value for secret in known for value in values_of(secret.reveal()))
+        return self._forms.without(text)
 
     def file(self, name: str) -> Path:
         """Return the path of a secret that a program reads by itself, such as a kubeconfig."""
