@@ -230,6 +230,7 @@ def remember_plans(
     plans = {name: plan for name, plan in plans.items() if hiding[name] is not None}
     items = [_row(item) for plan in plans.values() for item in plan.drift]
     met: dict[frozenset[str], list[str]] = {}
+    complete: set[tuple[int, str]] = set()  # applied values, which nodes share that converged together, and a profile
     with ledger.batch():
         for name, plan in plans.items():
             desired = fleet.nodes[name]
@@ -238,9 +239,14 @@ def remember_plans(
                 asked = known[desired.profile.digest] = kept_values(desired.profile)
             if name not in records or records[name].paths is None:
                 met.setdefault(_managed_paths(desired, asked), []).append(name)
-            values = _converged(desired, plan, asked, records.get(name) or NodeRecord(name))
-            if values:
+            record = records.get(name) or NodeRecord(name)
+            alike = id(record.applied), desired.profile.digest
+            if alike in complete and not plan.drift and desired.hostname is None:
+                continue
+            if values := _converged(desired, plan, asked, record):
                 ledger.remember_applied(name, values, desired.profile.digest, fleet.source.commit, now)
+            elif not plan.drift:
+                complete.add(alike)
         for paths, names in met.items():
             ledger.remember_paths(names, paths)
         return ledger.record_drift(run, items, list(plans), now, unread=dark)

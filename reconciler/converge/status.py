@@ -56,14 +56,17 @@ def fleet_status(
         for name, node in plan.nodes.items()
     }
     readings = [reading for name in plan.nodes for reading in _readings(observation.nodes[name])]
-    answers = sorted(((source, found.at) for source, found in readings if isinstance(found, Answered)), reverse=True)
+    oldest: dict[Source, datetime] = {}
+    for source, found in readings:
+        if isinstance(found, Answered) and found.at <= oldest.get(source, found.at):
+            oldest[source] = found.at
     return FleetStatus(
         started_at=observation.started_at,
         ended_at=observation.finished_at,
         nodes=nodes,
         drift=Counter((item.concern, item.kind) for node in plan.nodes.values() for item in node.drift),
         budget=plan.budget,
-        observed=dict(answers),  # the oldest comes last, and stays
+        observed=oldest,
         silent=Counter(
             (source, found.reason)
             for source, found in readings

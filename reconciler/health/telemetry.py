@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from reconciler.health.table import HealthTable
-from reconciler.model.observed import AmdGpu, DcgmIncident, HostFacts
+from reconciler.model.observed import AmdGpu, ClockState, DcgmIncident, HostFacts
 from reconciler.model.vocab import KernelEventKind as Kind
 
 # Failures of these are evidence against a GPU. Heat, power, and what only warns, are for a person to read: the thermal
@@ -19,13 +19,10 @@ OF_AMD: Final = frozenset({Kind.AMD_UNCORRECTABLE, Kind.AMD_RESET_FAILED, Kind.A
 
 
 def telemetry_signals(facts: HostFacts, table: HealthTable) -> Iterator[tuple[str, str]]:
-    daemons, clock = facts.daemons, facts.clock
+    daemons = facts.daemons
     if daemons is not None and daemons.nvswitches and daemons.fabric_manager is False:
         yield "fabric_manager_down", f"nvidia-fabricmanager does not run, and there are {daemons.nvswitches} NVSwitches"
-    if clock is not None and clock.synchronised is False:
-        yield "clock_free", "its clock is not synchronised with any source"
-    if clock is not None and clock.offset_s is not None and abs(clock.offset_s) >= table.threshold("clock_off"):
-        yield "clock_off", f"its clock is {abs(clock.offset_s):.3g} s off the time of its sources"
+    yield from clock_signals(facts.clock, table)
     for interface, alarms in (facts.module_alarms or {}).items():
         yield "module_alarm", f"the module of {interface} says: {', '.join(alarms)}"
     for incident in facts.dcgm or ():
@@ -33,6 +30,13 @@ def telemetry_signals(facts: HostFacts, table: HealthTable) -> Iterator[tuple[st
     for gpu in facts.amd_gpus or ():
         for name, detail in amd_signals(gpu):
             yield name, f"GPU {gpu.index}: {detail}"
+
+
+def clock_signals(clock: ClockState | None, table: HealthTable) -> Iterator[tuple[str, str]]:
+    if clock is not None and clock.synchronised is False:
+        yield "clock_free", "its clock is not synchronised with any source"
+    if clock is not None and clock.offset_s is not None and abs(clock.offset_s) >= table.threshold("clock_off"):
+        yield "clock_off", f"its clock is {abs(clock.offset_s):.3g} s off the time of its sources"
 
 
 def unread_telemetry(facts: HostFacts | None) -> Iterator[str]:

@@ -20,6 +20,7 @@ from reconciler.model.records import COUNTED, IN_BOOT, UNHEALED, Hold, NodeRecor
 from reconciler.model.vocab import NodeState
 from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest, records_needed, take_snapshot
 from reconciler.planner.fleet.planner import plan_fleet
+from reconciler.planner.node.counted import counter_updates, without_looks
 from reconciler.planner.node.kept_keys import boot_digest
 from reconciler.planner.node.kept_plans import KeptPlans
 from reconciler.planner.node.moment import Moment
@@ -34,13 +35,14 @@ ACCEPTANCE = replace(b.ACCEPTANCE, validity_s=3 * 86400.0, revalidate=d.Revalida
 PROFILE = b.profile(acceptance=ACCEPTANCE)
 ARRAY = b.profile(acceptance=replace(ACCEPTANCE, validity_s=None), gpu=None)
 UP, DOWN = o.Link("eth0", True, 100.0), o.Link("eth0", False)
-WORN = {"0000:0a:00.0": {"correctable": 4}}
+WORN = {"0000:0a:00.0": {"aer_corrected": 4}}
+MANY = {"0000:0a:00.0": {"aer_corrected": 90_000}}
 BOOT = IN_BOOT + boot_digest("b1")
 # What a host may show, beside what it shows while it is well.
 SHOWN: tuple[dict[str, Any], ...] = (
     {}, {"links": (DOWN,)}, {"links": (UP,)}, {"sysctls": {"vm.swappiness": "60"}}, {"xids": (o.Xid(79, "0", 1),)},
     {"dimm_errors": (o.DimmErrors("mc0/dimm1", "A1", 40, 0),)}, {"gpus": None}, {"boot_id": "b2", "uptime_s": 60.0},
-    {"counters": WORN}, {"counters": {"0000:0a:00.0": {"correctable": 90_000}}}, {"clock": o.ClockState(True, 900.0)},
+    {"counters": WORN}, {"counters": MANY}, {"counters": MANY, "boot_id": "b1"}, {"clock": o.ClockState(True, 900.0)},
     {"image": None}, {"driver": "550.0"},
 )  # fmt: skip
 STEPS = tuple(timedelta(minutes=m) for m in (1, 5, 11, 61, 700, 1500, 3000, -3, -90))
@@ -137,10 +139,23 @@ def remember(here: Passes, draw: Callable[[Any], Any], name: str) -> None:
     kept = draw(
         st.sampled_from([
             (), (f"{UNHEALED}health.xid_79{BOOT}",), (f"{UNHEALED}health.ecc{IN_BOOT}",), ("ssh", "not_ready"),
-            ("gpus",), (f"{COUNTED}counters 24h{BOOT}", f"{COUNTED}counters 24h 0000:0a:00.0 correctable=1{BOOT}"),
+            ("gpus",), (f"{COUNTED}counters 1h{BOOT}", f"{COUNTED}counters 1h 0000:0a:00.0 aer_corrected=1{BOOT}"),
         ])
     )  # fmt: skip
     here.record(name, silent_since=dict.fromkeys(kept, ago))
+
+
+def look_again(here: Passes, draw: Callable[[Any], Any], name: str) -> None:
+    """Replace the looks at counters, by some after which nothing has risen, or something has."""
+    looked_at(here, name, draw(st.sampled_from([{}, WORN, MANY])))
+
+
+def looked_at(here: Passes, name: str, counters: Any) -> None:
+    facts, record = here.host(name), without_looks(here.records[name])
+    if facts is not None:
+        then = replace(here.seen[name], host=o.Answered(here.now, replace(facts, counters=counters)))
+        looks = [key for key, is_kept in counter_updates(here.nodes[name], then, record, ()) if is_kept]
+        here.record(name, silent_since={**record.silent_since, **dict.fromkeys(looks, here.now)})
 
 
 def certify(here: Passes, draw: Callable[[Any], Any], name: str) -> None:
@@ -188,8 +203,8 @@ def specify(here: Passes, draw: Callable[[Any], Any], name: str) -> None:
 
 
 EDITS = (
-    read_again, break_something, silence, show_anything, mend, stop_pods, recall_anything, remember, certify, release,
-    hold, hold_one, distrust, ignore, specify,
+    read_again, break_something, silence, show_anything, mend, stop_pods, recall_anything, remember, look_again,
+    certify, release, hold, hold_one, distrust, ignore, specify,
 )  # fmt: skip
 
 
@@ -383,3 +398,18 @@ def test_what_was_decided_by_the_clock_holds_until_it_is_decided_otherwise(monke
         assert kept.served == len(NAMES)
         here.now += timedelta(days=4)  # the results have ended
         assert (here.plan(kept) == here.plan(None)) is noted
+
+
+def test_looks_that_are_replaced_cost_no_plan_while_nothing_has_risen(monkeypatch: pytest.MonkeyPatch) -> None:
+    for judged in (True, False):
+        if not judged:
+            monkeypatch.setattr("reconciler.planner.node.kept_plans.rests", lambda *_: True)
+        here, kept = Passes(), KeptPlans()
+        shows(counters=MANY, boot_id="b1")(here)
+        for _ in range(2):
+            looked_at(here, "n0", MANY)
+            assert here.plan(kept) == here.plan(None)
+            here.now += timedelta(minutes=30)
+        assert kept.served == len(NAMES)
+        looked_at(here, "n0", {})
+        assert (here.plan(kept) == here.plan(None)) is judged

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.converge.observation_pass import ObservationPass
-from reconciler.health.signals import BOOT_REFUTED, Signal, signals
+from reconciler.health.signals import BOOT_REFUTED, Signal, signals, unread_signals
 from reconciler.health.table import table_of
 from reconciler.lab.inprocess.virtual_time import VirtualClock
 from reconciler.model.desired import Desired, IgnoreRule
-from reconciler.model.observed import Answered, HostFacts, Observation, Observed, Silent
+from reconciler.model.observed import Answered, ClockState, DimmErrors, HostFacts, Observation, Observed, Silent
 from reconciler.model.records import BAD, COUNTED, Applied, Hold, NodeRecord
 from reconciler.model.vocab import Power, UnknownReason
 from reconciler.planner.fleet import quiet_nodes
@@ -26,8 +26,20 @@ from reconciler.planner.fleet.quiet_nodes import QuietNodes
 from reconciler.planner.fleet.signal_history import tally_states
 from reconciler.planner.fleet.tally import Tally
 from reconciler.planner.node.moment import Moment
+from reconciler.planner.node.node_inputs import values_of
+from reconciler.planner.node.signal_cache import SignalCache
 from tests import builders as b
-from tests.properties.test_incremental import EDITS, NAMES, STEPS, WORN, Passes, read_again
+from tests.properties.test_incremental import (
+    EDITS,
+    NAMES,
+    STEPS,
+    WORN,
+    Passes,
+    break_something,
+    read_again,
+    show_anything,
+    silence,
+)
 
 
 @dataclass
@@ -175,7 +187,7 @@ def settled(**facts: Any) -> tuple[Passes, QuietNodes]:
 def test_a_look_at_counters_ends_by_time_alone() -> None:
     """Each look is replaced when its window is over: the answer of a quiet node holds no longer than that."""
     here, quiet = settled(counters=WORN)
-    looks = {key for key in here.records["n0"].silent_since if key.startswith(COUNTED)}
+    looks = {key for key in here.records["n0"].silent_since if key.startswith(COUNTED) and "=" not in key}
     assert looks
     for _ in range(5):
         here.now += timedelta(hours=7)
@@ -184,6 +196,69 @@ def test_a_look_at_counters_ends_by_time_alone() -> None:
             here.seen[name] = replace(seen, host=replace(seen.host, at=here.now), hot=replace(seen.hot, at=here.now))
         learn(here, quiet, Counter())
     assert all(here.records["n0"].silent_since[key] > b.NOW for key in looks)
+
+
+CLOCKS = (
+    None,
+    ClockState(None),
+    ClockState(True, 0.0),
+    ClockState(True, 0.2),
+    ClockState(True, 900.0),
+    ClockState(False),
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_what_a_reading_told_is_carried_to_the_next_one_only_where_that_tells_the_same(data: st.DataObject) -> None:
+    """Signals are made of values, whatever the times of the readings are."""
+    here, cache = Passes(), SignalCache()
+    edit = data.draw(st.sampled_from([break_something, show_anything, silence, off]))
+    edit(here, data.draw, "n0")
+    before, profile = here.seen["n0"], here.nodes["n0"].profile
+    cache.of(profile, before), cache.unread(profile, before)
+    here.now += data.draw(st.sampled_from(STEPS))
+    read_again(here, data.draw, "n0")
+    if isinstance(host := here.seen["n0"].host, Answered):
+        clock = data.draw(st.sampled_from(CLOCKS))
+        here.seen["n0"] = replace(here.seen["n0"], host=replace(host, value=replace(host.value, clock=clock)))
+    seen = here.seen["n0"]
+    if values_of(seen) == values_of(before):
+        cache.carry(profile, before, seen)
+    assert cache.of(profile, seen) == signals(profile, seen)
+    assert cache.unread(profile, seen) == unread_signals(profile, seen)
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [({"clock": ClockState(True, 0.0)}, {"clock": ClockState(True, 900.0)}), ({"uptime_s": 9e6}, {"uptime_s": 60.0})],
+)
+def test_a_clock_or_uptime_that_tells_another_thing_is_not_carried(
+    first: dict[str, Any], then: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for compared in (True, False):
+        if not compared:
+            monkeypatch.setattr("reconciler.planner.node.signal_cache._alike", lambda *_: True)
+        here, cache, worn = Passes(), SignalCache(), {"dimm_errors": (DimmErrors("mc0/dimm1", "A1", 40, 0),)}
+        profile = here.nodes["n0"].profile
+        told = []
+        for facts in (first, then):
+            before = here.seen["n0"]
+            here.seen["n0"] = replace(before, host=Answered(here.now, b.facts("n0", **{**worn, **facts})))
+            cache.carry(profile, before, here.seen["n0"])
+            told.append(cache.of(profile, here.seen["n0"]))
+        assert (told[0] != told[1]) is compared
+
+
+def test_a_quiet_node_that_is_read_again_is_not_judged_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    here, quiet = settled()
+    cache = SignalCache()
+    for name in NAMES:
+        cache.of(here.nodes[name].profile, here.seen[name])
+    monkeypatch.setattr("reconciler.planner.node.signal_cache.signals", None)
+    again = {name: replace(seen, hot=replace(seen.hot, at=here.now)) for name, seen in here.seen.items()}
+    observation = Observation("1.0", "test", "", here.now, here.now, again)
+    assert quiet.ask(here.fleet, observation, here.records, here.now, cache).nodes == {}
 
 
 def test_without_a_horizon_an_old_answer_is_given(monkeypatch: pytest.MonkeyPatch) -> None:

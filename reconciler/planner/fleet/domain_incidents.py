@@ -22,7 +22,7 @@ from reconciler.model.crash import Crash, of_its_own
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.observed import Observation, Observed
 from reconciler.model.plan import Incident
-from reconciler.model.records import BEGUN, SHARED, WAS_SHARED, NodeRecord
+from reconciler.model.records import BEGUN, HEALED, SHARED, UNHEALED, WAS_SHARED, NodeRecord
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import NodeState
 from reconciler.planner.node.signal_cache import SignalCache
@@ -31,6 +31,7 @@ from reconciler.planner.node.unhealed import unhealed_signals
 WITHIN: Final = timedelta(minutes=10)
 LEAST, OF_DOMAIN_PERCENT = 3, 10  # nodes that begin within that time, whichever is more
 NAMED: Final = 8
+_SIGNS: Final = (SHARED, WAS_SHARED, UNHEALED, HEALED)
 _ENDLESS: Final = datetime.max.replace(tzinfo=UTC)
 Domain = tuple[str, str]  # label, value
 
@@ -159,7 +160,11 @@ def _may_show(look: Look, name: str, node: Desired) -> bool:
     """Return whether `_signs` has anything to look at: nearly all nodes are well, and were."""
     seen, record = look.observation.nodes.get(name), look.records.get(name)
     shows = seen is not None and look.signals.of(node.profile, seen)
-    return bool(shows or (record is not None and record.silent_since))
+    if shows or record is None:
+        return bool(shows)
+    return bool(
+        record.silent_since and (record.attempts or [key for key in record.silent_since if key.startswith(_SIGNS)])
+    )
 
 
 def _signs(look: Look, name: str, node: Desired) -> Iterator[Sign]:

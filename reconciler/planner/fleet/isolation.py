@@ -21,7 +21,7 @@ from reconciler.model.plan import BlockCode, Goal, Incident, NodePlan
 from reconciler.model.records import CHANGES, OWNER_ANNOTATION, Mark, NodeRecord, isolated_for, read_mark
 from reconciler.model.units import parse_nodes
 from reconciler.model.vocab import NodeState
-from reconciler.planner.fleet.signal_history import after_change, first_seen
+from reconciler.planner.fleet.signal_history import AFTER, after_change, first_seen
 from reconciler.planner.node.actions import spec_of
 
 # Of one signal within an hour, and of a fleet at once: NVSentinel's breaker trips at 50 % of the GPU nodes, EKS node
@@ -92,10 +92,10 @@ class Isolation:
             for signal in isolated_for(attempt.cause) if attempt.action == "mark" else ():
                 if attempt.outcome != "refused":
                     self._recent.setdefault((pool, signal), set()).add(name)
-        for key, since in record.silent_since.items():
+        for key in [key for key in record.silent_since if AFTER in key]:
             signal, change = first_seen(key)
             if change:
-                self._after.setdefault(signal, {})[name] = since, change
+                self._after.setdefault(signal, {})[name] = record.silent_since[key], change
 
     def evidence(self, plan: NodePlan) -> tuple[str, ...]:
         """Return the signals for which a node would be isolated, whatever the caps say."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 from reconciler.health.signals import Signal
@@ -111,7 +110,7 @@ class QuietNodes:
         if not all(map(datetime.__le__, known.clocks, clocks)) or max(clocks) >= known.until:
             return False
         if known.seen is not seen:
-            if values_of(seen) != known.values or _shown(desired, seen, signals) != ():
+            if values_of(seen) != known.values or _shown(desired, seen, signals, known.seen) != ():
                 return False
             known.seen = seen
         return True
@@ -143,9 +142,19 @@ class QuietNodes:
                 self._quiet[name] = _Quiet(desired, record, seen, values_of(seen), clocks, until)
 
 
-def _shown(desired: Desired, seen: Observed, signals: SignalCache) -> tuple[Signal, ...] | None:
-    """Return the signals that a node shows; None when finding out crashed, which costs this node alone."""
-    look = partial(signals.of, desired.profile, seen)
+def _shown(
+    desired: Desired, seen: Observed, signals: SignalCache, before: Observed | None = None
+) -> tuple[Signal, ...] | None:
+    """Return the signals that a node shows; None when finding out crashed, which costs this node alone.
+
+    `before`: an earlier reading of the same values.
+    """
+
+    def look() -> tuple[Signal, ...]:
+        if before is not None:
+            signals.carry(desired.profile, before, seen)
+        return signals.of(desired.profile, seen)
+
     return of_its_own(desired.node, "looking at its health", look, _nobody_knows)
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
@@ -87,6 +87,30 @@ def counter_signals(desired: Desired, observed: Observed, record: NodeRecord) ->
             _compared(facts, group, groups, look), look, partial(_Age.of, group, observed, look, by_rate)
         )
     )
+
+
+def rests(desired: Desired, observed: Observed, record: NodeRecord) -> bool:
+    """Return whether a node is planned as if the ledger had no look at its counters, whatever the time is.
+
+    Nothing has risen since, and they are not watched before its admission.
+    """
+    facts, groups = _facts(observed), table_of(desired.profile).counted
+    if facts is None:
+        return True
+    if _is_out(observed, record):
+        return False
+    looks = _looks(record, boot_digest(facts.boot_id or ""))
+    return not any(
+        look.rise(device, values, one.counters)
+        for group, look in looks.items()
+        if group in groups
+        for device, values, one in _compared(facts, group, groups, look)
+    )
+
+
+def without_looks(record: NodeRecord) -> NodeRecord:
+    others = {key: at for key, at in record.silent_since.items() if not key.startswith(COUNTED)}
+    return replace(record, silent_since=others)
 
 
 def watched_until(desired: Desired, observed: Observed, record: NodeRecord) -> datetime | None:

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from reconciler.model.records import HEALED, IN_BOOT, UNHEALED
+from reconciler.model.records import HEALED, IN_BOOT, UNHEALED, NodeRecord
 
 _KEY: Final = re.compile(
     rf"(?P<kept>{UNHEALED}|{HEALED})(?P<path>.*?){IN_BOOT}(?P<boot>[0-9a-f]*)"
@@ -55,8 +55,8 @@ def parsed(key: str) -> KeptKey:
     return KeptKey(found["path"], found["boot"], int(found["resets"] or 0), parts, total, once, healed)
 
 
-def is_kept_key(key: str) -> bool:
-    return key.startswith((UNHEALED, HEALED))
+def kept_keys(record: NodeRecord) -> list[str]:
+    return [key for key in record.silent_since if key.startswith((UNHEALED, HEALED))]
 
 
 def boot_digest(boot_id: str) -> str:

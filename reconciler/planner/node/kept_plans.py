@@ -16,6 +16,7 @@ from reconciler.model.desired import Desired
 from reconciler.model.observed import Observed
 from reconciler.model.plan import NodePlan, is_crashed
 from reconciler.model.records import NodeRecord
+from reconciler.planner.node.counted import rests, without_looks
 from reconciler.planner.node.crash import unplanned
 from reconciler.planner.node.moment import AT_ONCE, FOREVER, Horizon, Moment
 from reconciler.planner.node.node_inputs import Basis, NodeInputs
@@ -35,9 +36,19 @@ class KeptPlan:
     valid_until: datetime
     plan: NodePlan
 
-    def serves(self, inputs: NodeInputs, clocks: tuple[datetime, ...]) -> bool:
+    def serves(self, inputs: NodeInputs, seen: Observed, clocks: tuple[datetime, ...]) -> bool:
         holds = all(map(datetime.__le__, self.clocks, clocks)) and max(clocks) < self.valid_until
-        return holds and inputs == self.inputs
+        return holds and (inputs == self.inputs or self._is_same_but_for_looks(inputs, seen))
+
+    def _is_same_but_for_looks(self, inputs: NodeInputs, seen: Observed) -> bool:
+        """Return whether nothing but looks at counters is another, as they are replaced when their windows are over.
+
+        Nothing has risen since either look, so that the plan tells of neither.
+        """
+        plain, known = without_looks(inputs.record), without_looks(self.inputs.record)
+        if plain != known or replace(inputs, record=plain) != replace(self.inputs, record=plain):
+            return False
+        return all(rests(inputs.desired, seen, one) for one in (inputs.record, self.inputs.record))
 
 
 @dataclass(slots=True)
@@ -122,7 +133,7 @@ class KeptPlanner:
     ) -> tuple[NodePlan, NodePlan | None]:
         inputs = NodeInputs.of(desired, seen, record, self._whole)
         clocks = (self._now, seen.hot.at, seen.host.at, seen.member.at)
-        if kept is not None and kept.serves(inputs, clocks):
+        if kept is not None and kept.serves(inputs, seen, clocks):
             # The readings of now are held, and those of before are free to go.
             kept.seen, kept.inputs = seen, inputs
             if kept.plan.observed_at != seen.hot.at:

@@ -6,8 +6,10 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 
 from reconciler.health.signals import Signal, signals, unread_signals
+from reconciler.health.table import table_of
+from reconciler.health.telemetry import clock_signals
 from reconciler.model.desired import Profile
-from reconciler.model.observed import Observed
+from reconciler.model.observed import Answered, Observed
 
 
 @dataclass(slots=True)
@@ -34,6 +36,15 @@ class SignalCache:
         self._told[observed.node] = _Told(profile, observed, shown)
         return self
 
+    def carry(self, profile: Profile, before: Observed, seen: Observed) -> None:
+        """Take from the reading before what this one tells. The values of both (`node_inputs.values_of`) are the same.
+
+        Signals are made of these values, of the clock and, with errors of memory, of the uptime, and not of any time.
+        """
+        told = self._told.get(seen.node)
+        if told is not None and told.profile is profile and told.observed is before and _alike(profile, before, seen):
+            told.observed = seen
+
     def of(self, profile: Profile, observed: Observed) -> tuple[Signal, ...]:
         """Return all signals of a node, as `health.signals.signals` computes them."""
         told = self._of_reading(profile, observed)
@@ -58,3 +69,18 @@ class SignalCache:
         """Keep what these nodes show, and drop all else."""
         for name in [name for name in self._told if name not in names]:
             del self._told[name]
+
+
+def _alike(profile: Profile, before: Observed, seen: Observed) -> bool:
+    """Return whether what `values_of` leaves out, and signals are made of, tells the same."""
+    if not isinstance(before.host, Answered) or not isinstance(seen.host, Answered):
+        return True
+    one, other = before.host.value, seen.host.value
+    if other.dimm_errors and one.uptime_s != other.uptime_s:
+        return False
+    if one.clock == other.clock:
+        return True
+    if one.clock is None or other.clock is None or one.clock.synchronised is not other.clock.synchronised:
+        return False
+    table = table_of(profile)
+    return [*clock_signals(one.clock, table)] == [*clock_signals(other.clock, table)]

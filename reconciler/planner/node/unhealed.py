@@ -21,7 +21,7 @@ from reconciler.model.desired import Desired
 from reconciler.model.observed import Answered, Observed
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import Source
-from reconciler.planner.node.kept_keys import KeptKey, boot_digest, is_kept_key, parsed
+from reconciler.planner.node.kept_keys import KeptKey, boot_digest, kept_keys, parsed
 from reconciler.planner.node.proofs import Proofs, boot_of, is_event, parts_at_fault, resets, resets_in
 from reconciler.planner.node.record import is_admission, is_known_to_serve, taken_out_for, was_taken_out_for
 from reconciler.spec.kinds.signals import Proof
@@ -61,18 +61,18 @@ def kept_of(record: NodeRecord) -> Mapping[str, Kept]:
     no events.
     """
     found: dict[str, Kept] = {}
-    for attempt in reversed(min(record.since_certificate, record.since_release, key=len)):
+    attempts = min(record.since_certificate, record.since_release, key=len) if record.attempts else ()
+    for attempt in reversed(attempts):
         if is_admission(attempt):
             break
         for path in taken_out_for(attempt):
             boot = boot_digest(attempt.boot_id)
             key = KeptKey(path, boot, resets_in(record, boot, before=attempt))
             found.setdefault(path, Kept(key, attempt.at, tried=True))
-    for text, since in record.silent_since.items():
-        if is_kept_key(text):
-            key = parsed(text)
-            tried = key.path in found and found[key.path].tried
-            found[key.path] = Kept(replace(key, once=key.once and not tried), since, text, tried)
+    for text in kept_keys(record):
+        key = parsed(text)
+        tried = key.path in found and found[key.path].tried
+        found[key.path] = Kept(replace(key, once=key.once and not tried), record.silent_since[text], text, tried)
     return found
 
 
