@@ -154,12 +154,13 @@ def work(url: str, tls: str, site: str, store: str) -> None:
 
 def lead(spec: Path, store: Path, url: str, tls: str, pids: Sequence[int]) -> dict[str, Any]:
     from reconciler.cli.main import COLLECT
-    from reconciler.drivers.engine import observer
+    from reconciler.drivers.engine import client, observer, workers
     from reconciler.spec import load_spec
     from tests.bench.store import restore
 
-    for limit in ("SHARD_S", "PLAN_S"):
-        setattr(observer, limit, 300.0)  # CPU is measured, however busy the machine is
+    limits = ((observer, "SHARD_S"), (observer, "PLAN_S"), (workers, "HUNG_S"), (client, "CONNECT_S"))
+    for module, limit in limits:
+        setattr(module, limit, 300.0)  # CPU is measured, however busy the machine is
     gc.set_threshold(*COLLECT)
     fleet = load_spec(spec, directory="fleet-spec")
     nodes = {
