@@ -130,12 +130,12 @@ class Scheduler:
     def __init__(self) -> None:
         self.now = 1000.0
         self.workers: dict[str, dict[str, Any]] = {}
-        self.table = WorkerTable(lambda: self.now)
+        self.table = WorkerTable()
 
     def hears(self, *names: str, site: str = "fra") -> None:
         for name in names:
             self.workers[f"tls://{name}"] = {"name": name, "last_seen": self.now, "resources": {label(site): 8}}
-        self.table.update({"workers": self.workers})
+        self.table.update({"workers": self.workers}, self.now)
 
 
 def test_a_shard_goes_to_the_same_worker_while_that_is_well() -> None:
@@ -165,15 +165,27 @@ def test_a_worker_of_which_nothing_is_heard_hangs() -> None:
     assert here.table.lost("tls://b", "b") == ""
 
 
+def test_a_leader_that_was_busy_takes_no_worker_for_hung() -> None:
+    """It unpacked answers for longer than workers may be silent, and could not look meanwhile."""
+    here = Scheduler()
+    here.hears("a")
+    here.now += HUNG_S + 1
+    assert here.table.lost("tls://a", "a") == ""
+    assert here.table.choose(label("fra"), "fra#0") == ("tls://a", "a")
+    here.now += 1
+    here.hears("a")
+    assert here.table.lost("tls://a", "a") == ""
+
+
 def test_nothing_is_given_to_a_worker_whose_certificate_has_expired() -> None:
     """Nobody can connect to it any more; before that, it is told of."""
     here = Scheduler()
     here.hears("a", "b", "c")
     ends = {"a": timedelta(days=3), "b": timedelta(days=90), "c": -timedelta(seconds=5)}
-    here.table = WorkerTable(lambda: here.now)
+    here.table = WorkerTable()
     for name, left in ends.items():
         here.workers[f"tls://{name}"][CERTIFICATE] = (wall_clock() + left).timestamp()
-    here.table.update({"workers": here.workers})
+    here.table.update({"workers": here.workers}, here.now)
     chosen = {here.table.choose(label("fra"), f"fra#{at}") for at in range(30)}
     assert chosen == {("tls://a", "a"), ("tls://b", "b")}
     assert here.table.lost("tls://c", "c").startswith("the certificate of the engine of worker c expired on 2")
@@ -187,8 +199,8 @@ def test_a_new_leader_sees_by_the_others_who_hangs() -> None:
     here.hears("b")
     here.now += HUNG_S + 1
     here.workers["tls://a"] = {"name": "a", "last_seen": here.now, "resources": {label("fra"): 8}}
-    here.table = WorkerTable(lambda: here.now)
-    here.table.update({"workers": here.workers})
+    here.table = WorkerTable()
+    here.table.update({"workers": here.workers}, here.now)
     assert here.table.lost("tls://b", "b").startswith("worker b hangs")
 
 
@@ -196,7 +208,7 @@ def test_another_worker_at_the_address_of_one_that_died_is_not_that_one() -> Non
     here = Scheduler()
     here.hears("a")
     here.workers["tls://a"]["name"] = "z"
-    here.table.update({"workers": here.workers})
+    here.table.update({"workers": here.workers}, here.now)
     assert here.table.lost("tls://a", "a") == "worker a has died"
     assert here.table.lost("tls://a", "z") == ""
 

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -104,6 +105,42 @@ def test_an_answer_that_is_none_costs_its_nodes_alone() -> None:
         "no worker of site ams works for tls",
         "worker a gives an answer that can't be read",
     ]
+
+
+def test_others_have_their_turn_between_answers_that_came_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fifty workers' first answers took longer to unpack than a scheduler may take to answer: it was given up."""
+    monkeypatch.setattr(module, "SHARDS_OF_A_WORKER", 8)
+    unpacking: list[str] = []
+
+    def unpack(_data: bytes) -> Any:
+        unpacking.append("answer")
+        raise ValueError("no matter")
+
+    async def turns() -> None:
+        while True:
+            unpacking.append("turn")
+            await asyncio.sleep(0)
+
+    async def seen() -> None:
+        all_there = asyncio.Event()
+
+        async def answer() -> bytes:
+            if len(client.submitted) == 8:
+                all_there.set()
+            await all_there.wait()
+            return b""
+
+        observer, client = observer_with(answer)
+        [shard] = shards("fra")
+        async with aclosing(observer.observe([replace(shard, key=f"fra#{at}") for at in range(8)])) as parts:
+            others = asyncio.create_task(turns())
+            assert len([part async for part in parts]) == 8
+            others.cancel()
+
+    monkeypatch.setattr(observer_module, "unpacked", unpack)
+    asyncio.run(seen())
+    assert unpacking.count("answer") == 8
+    assert ("answer", "answer") not in pairwise(unpacking)
 
 
 def test_a_client_that_was_lost_meanwhile_is_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ class EngineClient(Confined):
     def __init__(self, access: EngineAccess) -> None:
         self._access = access
         self._client: Any = None
-        self._table = WorkerTable(time.monotonic)
+        self._table = WorkerTable()
         self._slots: dict[str, asyncio.Semaphore] = {}
         self._connected = asyncio.Event()
         self._given: Counter[str] = Counter()  # tasks of no site, by the address of their worker
@@ -125,8 +125,9 @@ class EngineClient(Confined):
         """Ask the scheduler for its workers, again and again, while shards are read."""
         while True:
             try:
+                asked = time.monotonic()
                 async with asyncio.timeout(CONNECT_S):
-                    self._table.update(await self._identity())
+                    self._table.update(await self._identity(), asked)
             except Exception as error:  # noqa: BLE001 - whatever Dask raises: the scheduler told nothing
                 why = "; ".join((words(error), *self._access.expiring()))
                 self._table.trouble = f"scheduler {self._access.url} does not answer: {why}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, Final
 
 from reconciler.drivers.engine.access import EngineAccess, EngineError
@@ -39,6 +40,8 @@ class EngineObserver(Confined):
         self._clock = clock
         self._revoked = revoked
         self._known: dict[str, Known] = {}
+        # Unpacking takes long: where many workers have answered, the leader still looks at its scheduler in between.
+        self._unpacking = asyncio.Lock()
 
     async def observe(self, shards: Sequence[ObserveShard]) -> AsyncGenerator[ShardSeen]:
         """Yield shard by shard, as of Observer."""
@@ -87,10 +90,13 @@ class EngineObserver(Confined):
             return ShardTask(replace(shard, before={}, after_s=0.0), known, tuple(self._revoked())).packed()
 
         data, name = await self.client.call(observe_shard, shard.site, shard.key, pack, shard.deadline_s)
-        try:
-            return self._understood(shard, unpacked(data), name)
-        except ValueError as error:
-            raise EngineError(f"worker {name} gives an answer that can't be read: {words(error)}") from None
+        came = self._clock.now()
+        async with self._unpacking:
+            await asyncio.sleep(0)
+            try:
+                return self._understood(shard, unpacked(data), name, came)
+            except ValueError as error:
+                raise EngineError(f"worker {name} gives an answer that can't be read: {words(error)}") from None
 
     def _digests(self, shard: ObserveShard, node: str) -> Digests:
         """Return what is known of a node. An inventory that the pass does not know, or that was read here, is not."""
@@ -101,8 +107,8 @@ class EngineObserver(Confined):
         kept = before is not None and before.inventory is known.readings.inventory
         return hot, inventory if kept else "", host
 
-    def _understood(self, shard: ObserveShard, answer: Any, name: str) -> ShardSeen:
-        ahead_s = self._clock.real_seconds((answer.at - self._clock.now()).total_seconds())
+    def _understood(self, shard: ObserveShard, answer: Any, name: str, came: datetime) -> ShardSeen:
+        ahead_s = self._clock.real_seconds((answer.at - came).total_seconds())
         if abs(ahead_s) > SKEW_S:
             side = "ahead of" if ahead_s > 0 else "behind"
             raise EngineError(f"the clock of worker {name} is {format_duration(abs(ahead_s))} {side} this one")

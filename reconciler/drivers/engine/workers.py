@@ -6,7 +6,7 @@ Dask itself waits five minutes for a hung worker, and for ever for one that neve
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -20,7 +20,7 @@ HUNG_S: Final = 15.0  # a worker tells the scheduler every second that it lives,
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """`seen`: when the scheduler heard of it, by its clock; `since`: when that changed last, by ours.
+    """`seen`: when the scheduler heard of it, by its clock; `since`: at which look that had changed last, by ours.
 
     `until`: the end of the certificate that it started with.
     """
@@ -37,29 +37,29 @@ class Worker:
 
 
 class WorkerTable:
-    """The workers by address. `now`: a monotonic clock, in wall-clock seconds."""
+    """The workers by address, as of the latest look: a leader that was busy since then knows no more than that."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
-        self._now = now
+    def __init__(self) -> None:
         self._workers: Mapping[str, Worker] = {}
+        self._looked = 0.0
         self.trouble = ""  # why the scheduler tells nothing
 
-    def update(self, identity: Mapping[str, Any]) -> None:
-        """Take what `Scheduler.identity` returns."""
+    def update(self, identity: Mapping[str, Any], asked: float) -> None:
+        """Take what `Scheduler.identity` returns. `asked`: when it was asked, on a monotonic clock."""
         told: Mapping[str, Mapping[str, Any]] = identity["workers"]
         newest = max((one["last_seen"] for one in told.values()), default=0.0)
         found = {}
         for address, one in told.items():
             known = self._workers.get(address)
             if known is None or known.name != str(one["name"]):
-                since = self._now() - (newest - one["last_seen"])
+                since = asked - (newest - one["last_seen"])
                 known = Worker(str(one["name"]), frozenset(one["resources"]), one["last_seen"], since)
                 if CERTIFICATE in one:
                     known = replace(known, until=datetime.fromtimestamp(one[CERTIFICATE], UTC))
             elif known.seen != one["last_seen"]:
-                known = replace(known, seen=one["last_seen"], since=self._now())
+                known = replace(known, seen=one["last_seen"], since=asked)
             found[address] = known
-        self._workers, self.trouble = found, ""
+        self._workers, self._looked, self.trouble = found, asked, ""
 
     def choose(self, label: str, key: str) -> tuple[str, str] | None:
         """Return address and name of the worker for a shard: the same one in each pass, while it is well."""
@@ -100,5 +100,5 @@ class WorkerTable:
             return f"worker {name} has died"
         if one.until <= wall_clock():  # nobody can connect to it any more
             return f"{one.expiry}: {RENEW}"
-        quiet_s = self._now() - one.since
+        quiet_s = self._looked - one.since
         return f"worker {name} hangs: the scheduler has not heard of it for {quiet_s:.0f} s" if quiet_s > HUNG_S else ""
