@@ -58,6 +58,7 @@ class Dispatcher:
         self._postponed: dict[str, str] = {}  # node -> why, until something has changed
         self._limits = FleetLimits(run, observation, self.plans, records, self._postponed.clear)
         self._limits.on_promotion = self.changed.set
+        self._limits.on_let_go = self.wake
         self._take_plans(plans)
 
     def renew(self, observation: Observation, plans: Mapping[str, NodePlan], records: Mapping[str, NodeRecord]) -> None:

@@ -14,7 +14,7 @@ from typing import assert_never
 
 from reconciler.converge.actions.context import Stop
 from reconciler.converge.actions.membership import lift_mark
-from reconciler.converge.attempt import Subject, attempt
+from reconciler.converge.attempt import attempt
 from reconciler.converge.cancelled_repair import cancel, is_uncordoned
 from reconciler.converge.firmware_files import unfit_firmware
 from reconciler.converge.fleet_limits import FleetLimits
@@ -24,7 +24,7 @@ from reconciler.converge.observe import observe_node
 from reconciler.converge.plan_questions import backs_off_until, drift_of, is_stopped, known_by, stays_out
 from reconciler.converge.remember import Shown, remember_facts, remember_look, remember_signals
 from reconciler.converge.retraction import take_back
-from reconciler.converge.run import Ended, NodeResult, Run
+from reconciler.converge.run import Ended, NodeResult, Run, Subject
 from reconciler.health.table import table_of
 from reconciler.model.crash import of_its_own_async
 from reconciler.model.desired import Desired

@@ -38,6 +38,7 @@ from reconciler.model.records import OWNER_ANNOTATION, Mark, read_mark
 from reconciler.model.vocab import NodeState, UnknownReason
 from reconciler.planner.fleet.live_permit import in_service
 from reconciler.planner.node.holds import held, stopped
+from reconciler.planner.node.record import treats
 
 if TYPE_CHECKING:
     from reconciler.converge.fleet_limits import FleetLimits
@@ -47,6 +48,7 @@ WAIT_S: Final = 900.0  # for a partner that can't be had now; a later run tries 
 _POLL_S: Final = 15.0
 _REASON: Final = "partner for the gate of "  # of a mark
 _SEARCH: Final = "a search of the fabric"
+CUT: Final = "to be cut off from mains with "
 _UNFIT: Final = Candidate(Service.UNKNOWN, certified=False)
 
 
@@ -55,7 +57,7 @@ class PartnerPool:
 
     def __init__(self, run: Run, limits: FleetLimits) -> None:
         self._run = run
-        self._limits = limits
+        self.limits = limits
         self._holds: dict[str, Hold] = {}  # by partner
         self._acting: dict[str, str] = {}  # node -> the attempt that acts on it
         self._waiting: set[str] = set()  # nodes whose gates wait for a partner: they do nothing
@@ -137,6 +139,33 @@ class PartnerPool:
                 return why
             return await self._hold(search, Partner(name, found.certified, found.service is not Service.OUT), near=True)
 
+    # --- nodes that share outlets: converge/siblings.py marks and drains them ---
+
+    def hold_together(self, gate: GatePartners, names: Collection[str]) -> str:
+        """Hold all of these nodes, charged to the budget together, or none; return why not."""
+        self._acting[gate.node] = gate.attempt
+        for name in names:
+            if holder := self.holder(name):
+                return f"{name} is held for {holder}"
+            if name in self._acting:
+                return f"an action or a gate of its own runs on {name}"
+        if why := self.limits.charge_together(names):
+            return why
+        self._holds |= {name: Hold(name, gate.node, gate.attempt) for name in names}
+        return ""
+
+    async def let_go(self, gate: GatePartners, name: str, mark: str) -> None:
+        """End such a hold, and lift the mark of this reason, "" for none: what was done to the node is judged first."""
+        try:
+            if mark:
+                await self._lift(name, mark)
+        except (DriverError, Stop) as error:
+            gate.tell(f"{name} can't be given back now, and keeps its mark: {error}")
+        finally:
+            del self._holds[name]
+            self.limits.free_partner(name)
+            self.limits.on_let_go(name)
+
     def why_unfit(self, name: str, found: Candidate) -> str:
         """Return why a node can take no part in a search of the fabric, whatever room the budget has."""
         if found.service is Service.IDLE and not found.certified:
@@ -145,7 +174,7 @@ class PartnerPool:
 
     def candidate(self, name: str) -> Candidate:
         """Return what is known of a node as a partner."""
-        run, seen = self._run, self._limits.nodes.get(name)
+        run, seen = self._run, self.limits.nodes.get(name)
         desired = run.fleet.nodes[name]
         record = run.ledger.node(name)
         if seen is None or desired.state is not NodeState.ACTIVE or held(desired, record, run.holds(), run.clock.now()):
@@ -184,7 +213,7 @@ class PartnerPool:
         if unread or serves is None:
             return Service.UNKNOWN
         if self._run.fleet.settings.cluster is None:
-            plan = self._limits.plan_of(seen.node)
+            plan = self.limits.plan_of(seen.node)
             return Service.OUT if plan is not None and plan.in_service is False else Service.UNKNOWN
         member = None if isinstance(seen.member, Silent) else seen.member.value
         if member is None:
@@ -198,15 +227,15 @@ class PartnerPool:
         return Service.OUT if ours else Service.UNKNOWN
 
     def _refusal(self, name: str) -> str | None:
-        return self._limits.refusal_of_partner(name) or None
+        return self.limits.refusal_of_partner(name) or None
 
     async def _hold(self, gate: GatePartners, chosen: Partner, near: bool) -> TakenPartner | str:
         """Look at the node anew, and hold it if it is still what was chosen; otherwise return why not."""
         run, name = self._run, chosen.name
         desired = run.fleet.nodes[name]
         fresh = await observe_node(desired, run.ports.fabric, run.clock, run.fleet.settings)
-        self._limits.see(fresh)
-        await self._limits.look_at_cluster()  # nothing is awaited from here on until it is held
+        self.limits.see(fresh)
+        await self.limits.look_at_cluster()  # nothing is awaited from here on until it is held
         if isinstance(fresh.host, Silent):
             return f"its host is silent ({fresh.host.reason})"
         now = self.candidate(name)
@@ -220,7 +249,7 @@ class PartnerPool:
         suspect = not gate.node and not chosen.charges
         if (plan.illness or plan.isolated or plan.isolation) and not suspect:
             return "it is ill"
-        if chosen.charges and (why := self._limits.charge_partner(name)):
+        if chosen.charges and (why := self.limits.charge_partner(name)):
             return why
         self._holds[name] = Hold(name, gate.node, gate.attempt)
         gate.journal(tuple(sorted(hold.partner for hold in self._holds.values() if hold.node == gate.node)))
@@ -252,7 +281,7 @@ class PartnerPool:
         return TimedCluster(cluster, run.clock, run.fleet.settings, run.ports.lease)
 
     def _see(self, seen: Observed, member: Member | None) -> None:
-        self._limits.see(replace(seen, member=Answered(self._run.clock.now(), member)))
+        self.limits.see(replace(seen, member=Answered(self._run.clock.now(), member)))
 
     # --- giving back ---
 
@@ -262,20 +291,20 @@ class PartnerPool:
         if hold is None or hold.node != gate.node:
             return
         try:
-            if self._limits.is_charged_partner(name):
+            if self.limits.is_charged_partner(name):
                 cluster = self._cluster()
                 await lift_mark(cluster, name, self._run.ledger.id)
-                self._see(self._limits.nodes[name], await cluster.member(name))
+                self._see(self.limits.nodes[name], await cluster.member(name))
         except (DriverError, Stop) as error:
             gate.tell(f"{name} can't be given back now, and keeps its mark: {error}")
         finally:
             del self._holds[name]
-            self._limits.free_partner(name)
+            self.limits.free_partner(name)
 
     async def recover(self, gate: GatePartners, names: Collection[str]) -> None:
         """Give back the partners that a run held for this gate and died: they carry a mark that says so."""
         for name in names:
-            if name in self._holds or name in self._acting or name not in self._limits.nodes:
+            if name in self._holds or name in self._acting or name not in self.limits.nodes:
                 continue
             try:
                 await self._lift(name, gate.reason)
@@ -298,14 +327,16 @@ class PartnerPool:
 
     def _left_as(self, name: str) -> str:
         """Return the reason of our mark on a partner that nobody holds; "" where there is none to be lifted."""
-        seen = self._limits.nodes.get(name)
+        seen = self.limits.nodes.get(name)
         if seen is None or isinstance(seen.member, Silent) or seen.member.value is None or name in self._holds:
             return ""
         mark = read_mark(seen.member.value.annotations.get(OWNER_ANNOTATION))
-        if mark is None or mark.ledger != self._run.ledger.id or not mark.reason.startswith((_REASON, _SEARCH)):
+        if mark is None or mark.ledger != self._run.ledger.id or not mark.reason.startswith((_REASON, _SEARCH, CUT)):
             return ""
         found = self.candidate(name)
         fit = found.service is Service.OUT and found.certified and not found.occupied
+        done = [treats(one) and one.outcome != "refused" for one in self._run.ledger.node(name).since_certificate]
+        fit = fit and not any(done)  # a sibling that was shut down, which only its gate judges
         return mark.reason if fit else ""
 
     async def _lift(self, name: str, reason: str) -> None:
@@ -314,7 +345,7 @@ class PartnerPool:
         mark = None if member is None else read_mark(member.annotations.get(OWNER_ANNOTATION))
         if mark is not None and mark.reason == reason:
             await lift_mark(self._cluster(), name, self._run.ledger.id)
-            self._see(self._limits.nodes[name], await self._cluster().member(name))
+            self._see(self.limits.nodes[name], await self._cluster().member(name))
 
 
 class _Candidates(Mapping[str, Candidate]):

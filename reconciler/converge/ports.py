@@ -59,6 +59,36 @@ class Partners(Protocol):
         """Tell whoever watches what the gate does."""
 
 
+class SharedOutlets(Protocol):
+    """The other nodes that hang on the outlets of one, for the attempt that cuts it off.
+
+    Leaving the context gives all back: a node that was shut down boots and keeps its mark until its gate has passed,
+    every other one serves as before.
+    """
+
+    async def __aenter__(self) -> None: ...
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None: ...
+
+    async def gather(self) -> str:
+        """Take all of them out of service, in the budget together, and drain them; return why that can't be now."""
+
+    async def objection(self) -> str:
+        """Look at the node and at all of them anew; return what speaks against the cut, "" if nothing does."""
+
+    async def shut_down(self) -> str:
+        """Journal for each that it is cut off, and shut it down; return why that can't be."""
+
+    def moved(self) -> str:
+        """Return why the outlets of the spec of this moment are not those that the cut was planned for."""
+
+    async def answering(self) -> str:
+        """Return one of them whose BMC answers; "" if none does."""
+
+    async def come_back(self) -> None:
+        """Switch on those that were shut down, once their BMCs answer, wait for them to boot, and journal it."""
+
+
 class GateRunner(Protocol):
     async def run(
         self,

@@ -9,7 +9,15 @@ from reconciler.health.ladder import REMEDIATION
 from reconciler.model.desired import Acceptance, Desired
 from reconciler.model.gate import Binding
 from reconciler.model.observed import Answered, Observed
-from reconciler.model.records import OWNER_ANNOTATION, TRUNCATED, Attempt, Mark, NodeRecord, isolated_for
+from reconciler.model.records import (
+    OWNER_ANNOTATION,
+    TAKEN_ALONG,
+    TRUNCATED,
+    Attempt,
+    Mark,
+    NodeRecord,
+    isolated_for,
+)
 from reconciler.model.vocab import UnknownReason
 from reconciler.planner.node.actions import spec_of
 from reconciler.spec.signals import PREFIX
@@ -22,6 +30,11 @@ _UNEVENTFUL = frozenset({"done", *_NO_TRY})
 def is_admission(attempt: Attempt) -> bool:
     """Return whether this attempt put the node into service."""
     return attempt.action == "admit" and attempt.outcome == "done"
+
+
+def treats(attempt: Attempt) -> bool:
+    """Return whether an attempt treated the node, or did to a well one what treated another: the gate judges both."""
+    return attempt.cause == REMEDIATION or attempt.cause.startswith(TAKEN_ALONG)
 
 
 def _ends_service(action: str) -> bool:
@@ -176,7 +189,7 @@ def stale_signals_until(record: NodeRecord, now: datetime) -> datetime | None:
     for attempt in reversed(record.attempts):
         if is_admission(attempt):
             return None
-        if attempt.cause == REMEDIATION and attempt.outcome != "refused":
+        if treats(attempt) and attempt.outcome != "refused":
             until = attempt.ended + timedelta(seconds=DETECTOR_S)
             return until if until > now else None
     return None
@@ -184,7 +197,7 @@ def stale_signals_until(record: NodeRecord, now: datetime) -> datetime | None:
 
 def is_uneventful(record: NodeRecord) -> bool:
     """Return whether no attempt failed and none was a treatment, so that earlier attempts decide nothing now."""
-    return all(attempt.outcome in _UNEVENTFUL and attempt.cause != REMEDIATION for attempt in record.attempts)
+    return all(attempt.outcome in _UNEVENTFUL and not treats(attempt) for attempt in record.attempts)
 
 
 def is_untouched(record: NodeRecord) -> bool:
