@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.converge.actions.ac_cycle import BMC_BOOT_S, NO_ANSWER
@@ -18,6 +19,7 @@ from reconciler.converge.actions.activation import answers_again
 from reconciler.converge.actions.context import ActionContext, carry_out
 from reconciler.converge.actions.membership import tainted
 from reconciler.converge.actions.power import ensure_off, ensure_on, wait_for_host
+from reconciler.converge.events import ActionFinished, ActionStarted
 from reconciler.converge.evidence_bundle import keep_evidence
 from reconciler.converge.observe import observe_node
 from reconciler.converge.partner_pool import CUT, GatePartners
@@ -294,7 +296,9 @@ class Siblings:
         if ill := sorted({item.path for item in subject.plan.illness}):
             cause, intent = REMEDIATION, {**intent, "signals": ill}  # it is as much a treatment of this node
         number = run.ledger.begin(run.context.run_id, name, self.action.name, target, cause, intent, token, now)
-        return self.context(run, subject, _planned(self.action.name, cause), number, intent, {}, self.gate.pool)
+        action = _planned(self.action.name, cause)
+        run.ports.progress(ActionStarted(name, action))
+        return self.context(run, subject, action, number, intent, {}, self.gate.pool)
 
     async def answering(self) -> str:
         for name, ctx in self._cut.items():
@@ -319,7 +323,10 @@ class Siblings:
             return Done(f"shut down with {self.node} and back, boot id {facts.boot_id}")
 
         outcome = await carry_out(boot, ctx)
-        self.run.ledger.finish(ctx.attempt, outcome_word(outcome), outcome.detail, self.run.clock.now())
+        now = self.run.clock.now()
+        self.run.ledger.finish(ctx.attempt, outcome_word(outcome), outcome.detail, now)
+        seconds = (now - datetime.fromisoformat(ctx.intent["at"])).total_seconds()
+        self.run.ports.progress(ActionFinished(name, ctx.action, outcome, seconds))
 
 
 def _planned(name: str, because: str) -> PlannedAction:

@@ -8,11 +8,17 @@ from typing import Any
 
 import pytest
 
+from reconciler.converge.actions.ac_cycle import TRIES_A_DAY
+from reconciler.converge.events import ActionStarted
 from reconciler.converge.run import Ended
 from reconciler.model import desired as d
+from reconciler.model.k3s import DesiredK3s, K3sRole
+from reconciler.model.records import FLEET
+from reconciler.model.vocab import Activation, NodeState
 from reconciler.spec.shared_outlets import with_bars
-from tests.converge.test_ac_cycle import A, B, LADDER, TREATED, cuts
-from tests.converge.world import PROFILE, World
+from tests import builders as b
+from tests.converge.test_ac_cycle import LADDER, TREATED, A, B, cuts
+from tests.converge.world import PROFILE, World, desired_node
 
 Worlds = Callable[..., World]
 
@@ -65,12 +71,192 @@ def pods(here: World, name: str) -> list[str]:
     return [pod.name for pod in here_now if pod.owner_kind not in ("DaemonSet", "Node")]
 
 
+def meanwhile(here: World, node: str, action: str, do: Callable[[], object]) -> None:
+    """Do something as soon as the first action of this name on a node begins."""
+    begun: list[object] = []
+
+    class Events(list[Any]):
+        def append(self, event: Any) -> None:
+            super().append(event)
+            if isinstance(event, ActionStarted) and (event.node, event.action.name) == (node, action) and not begun:
+                begun.append(event)
+                do()
+
+    here.events = Events(here.events)
+
+
 def test_both_are_cut_off_and_both_serve_again_after_their_gates(shared: Worlds) -> None:
     here = shared()
-    plan = here.plan().nodes["n0"]
-    assert "ac_cycle:n1" in [action.id for action in plan.actions]
+    assert "ac_cycle:n1" in [action.id for action in here.plan().nodes["n0"].actions]
     report = here.apply()
     assert cuts(here) == [1, 1, 0]
     assert report.results["n0"].state is Ended.DONE
     assert all(here.serves(name) for name in ("n0", "n1", "n2"))
     assert {"n0", "n1"} <= set(here.gate.runs)
+    assert [word for word in here.did("n1") if word != "join"] == ["mark", "drain", "ac_cycle", "run_gate", "admit"]
+    assert here.ledger.node("n1").attempts[2].treated == ()
+
+
+# --- never ---
+
+
+def test_a_sibling_that_can_never_be_taken_along_is_named_before_the_drain(shared: Worlds) -> None:
+    """no_drain_in_vain: the ladder goes on to its next rung, or to a person."""
+
+    def quarantined(node: d.Desired) -> d.Desired:
+        return replace(node, state=NodeState.QUARANTINED) if node.node == "n1" else node
+
+    here = shared(each=quarantined)
+    here.apply()
+    assert cuts(here) == [0, 0, 0]
+    assert "drain" not in here.did("n0")
+    assert "ac_cycle is impossible: its outlets give n1 power, too, and n1 is quarantined" in (
+        here.plan().nodes["n0"].situation
+    )
+
+
+SERVER = DesiredK3s(**{**dict.fromkeys(DesiredK3s.__slots__), "role": K3sRole.SERVER})
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda node: replace(node, endpoints=replace(node.endpoints, bmc="")), "has no BMC"),
+        (lambda node: replace(node, profile=replace(node.profile, acceptance=None)), "no acceptance profile"),
+        (lambda node: replace(node, profile=replace(node.profile, membership=None)), "not drained through the cluster"),
+        (lambda node: replace(node, profile=replace(node.profile, k3s=SERVER)), "is a server of a K3s cluster"),
+        (lambda node: replace(node, outlets=(*node.outlets, d.Outlet(A, "A9"))), "has other outlets, too"),
+    ],
+)
+def test_what_the_spec_says_of_a_sibling_may_bar_the_cut_for_good(
+    change: Callable[[d.Desired], d.Desired], why: str
+) -> None:
+    feeds = {name: (d.Outlet(A, "A1", (other,)),) for name, other in (("n0", "n1"), ("n1", "n0"))}
+    nodes = {name: desired_node(name, at, outlets=feeds[name]) for at, name in enumerate(feeds)}
+    assert with_bars(nodes)["n0"].uncut == ""
+    assert why in with_bars({**nodes, "n1": change(nodes["n1"])})["n0"].uncut
+
+
+def test_firmware_cuts_nobody_else_off(shared: Worlds) -> None:
+    cpld = replace(ONLY, digest="cpld", firmware=(b.firmware("cpld", 1, Activation.AC_CYCLE),))
+    here = shared(profile=cpld, faults={}, drift={"n0": [{"old_firmware": {"component": "cpld"}}]})
+    assert "its outlets give n1 power, too" in str(here.plan().nodes["n0"])
+    here.apply()
+    assert not {"drain", "update_firmware:cpld", "ac_cycle:n1"} & set(here.did("n0"))
+    assert here.serves("n0")
+
+
+# --- not now: the ill node is isolated, and waits ---
+
+
+def held(here: World) -> None:
+    here.ledger.hold("n1", "a demo runs there", "anna", None, here.clock.now())
+
+
+@pytest.mark.parametrize(
+    ("settings", "before", "why"),
+    [
+        ({}, held, "n1 is held by anna"),
+        ({"budgets": (d.BudgetLimit("fleet", "1"),)}, lambda _: None, "n1: budget of fleet is used up"),
+    ],
+    ids=["held", "budget"],
+)
+def test_nothing_is_drained_while_a_sibling_can_not_be_taken(
+    shared: Worlds, settings: Any, before: Callable[[World], None], why: str
+) -> None:
+    here = shared(settings=settings)
+    before(here)
+    report = here.apply(wait_s=0.0)
+    assert why in report.results["n0"].detail
+    assert here.did("n0") == ["mark"], "it is isolated"
+    assert here.did("n1") == []
+    assert here.ledger.node("n1").certificate is not None
+    assert here.serves("n1")
+
+
+def test_a_fleet_that_may_lose_both_at_once_lets_them_go(shared: Worlds) -> None:
+    here = shared(settings={"budgets": (d.BudgetLimit("fleet", "2"),)})
+    here.apply()
+    assert cuts(here) == [1, 1, 0]
+    assert here.serves("n0")
+    assert here.serves("n1")
+
+
+def test_a_sibling_that_does_not_drain_is_given_back_and_a_person_is_told_in_the_end(shared: Worlds) -> None:
+    here = shared(faults={**ILL, "n1": {"pdb_never_yields": {}}})
+    for tries in range(1, TRIES_A_DAY + 1):
+        here.apply(wait_s=0.0)
+        assert cuts(here) == [0, 0, 0]
+        assert here.serves("n1"), "it is given back at once"
+        assert not here.marked("n1")
+        assert bool(here.ledger.holds()) is (tries == TRIES_A_DAY)
+        assert here.plan().nodes["n0"].blocked is not None
+        here.clock.elapsed += 5 * 3600 - 4000 * tries
+    [hold] = here.ledger.holds()
+    assert hold.subject == "n0"
+    assert "n1 can't be taken out of service" in hold.reason
+    assert [one.outcome for one in here.ledger.node("n0").attempts if one.action == "ac_cycle"] == ["refused"] * 4
+
+
+def uncordoned(here: World) -> None:
+    assert here.lab.cluster is not None
+    here.lab.cluster.node("n0").unschedulable = False
+
+
+def healed(here: World) -> None:
+    here.ledger.hold("signal/xid79", "it was a false alarm", "anna", None, here.clock.now())
+
+
+def respelled(here: World) -> None:
+    """Another node joins the outlets, as a new spec of a loop says."""
+    nodes = dict(here.fleet.nodes)
+    nodes["n0"] = replace(nodes["n0"], outlets=(d.Outlet(A, "A1", ("n1", "n2")), *nodes["n0"].outlets[1:]))
+    here.fleet.nodes.clear()  # type: ignore[attr-defined]
+    here.fleet.nodes.update(nodes)  # type: ignore[attr-defined]
+
+
+def stopped(here: World) -> None:
+    here.ledger.hold(FLEET, "fire", "anna", None, here.clock.now())
+
+
+def switched_off(here: World) -> None:
+    here.lab.mains.on[A, "A1"] = False
+
+
+@pytest.mark.parametrize("change", [held, uncordoned, respelled, stopped, switched_off])
+def test_all_is_asked_again_once_all_are_empty(shared: Worlds, change: Callable[[World], None]) -> None:
+    """Two reviews found cuts of machines that people had taken back while the others drained."""
+    here = shared()
+    meanwhile(here, "n1", "drain", lambda: change(here))
+    here.apply(wait_s=0.0)
+    assert cuts(here) == [0, 0, 0]
+    assert [here.machine(name).state.power for name in ("n0", "n1")] == ["on", "on"]
+    assert "ac_cycle" not in here.did("n1")
+    assert [word for word in here.did("n0") if word.startswith("ac_cycle")] == ["ac_cycle:n1!refused"]
+    if change is not stopped:
+        assert here.serves("n1")
+        assert "run_gate" not in here.did("n1"), "nothing was done to it"
+
+
+# --- what goes wrong at the cut ---
+
+
+def test_a_sibling_that_does_not_shut_down_keeps_its_power_and_is_judged_by_its_gate(shared: Worlds) -> None:
+    here = shared(faults={**ILL, "n1": {"power_ignored": {}}})
+    here.apply(wait_s=0.0)
+    assert cuts(here) == [0, 0, 0]
+    assert here.machine("n0").state.power == "on"
+    assert here.did("n1")[:3] == ["mark", "drain", "ac_cycle!transient"]
+    assert "n1" in here.gate.runs
+
+
+def test_two_ill_nodes_of_one_outlet_are_treated_by_one_cut(shared: Worlds) -> None:
+    here = shared(faults={"n[0-1]": ILL["n0"]})
+    here.apply()
+    assert cuts(here) == [1, 1, 0]
+    assert all(here.serves(name) for name in ("n0", "n1"))
+    rows = [one for name in ("n0", "n1") for one in here.ledger.node(name).attempts if one.action == "ac_cycle"]
+    assert [one.treated for one in rows if one.outcome == "done"] == [("health.xid79",)] * 2
+
+
+# --- runs that die ---
