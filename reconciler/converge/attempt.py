@@ -16,7 +16,7 @@ from reconciler.converge.k3s_birth import K3sServer, servers_of
 from reconciler.converge.partner_pool import GatePartners, PartnerPool
 from reconciler.converge.run import Executed, Run, Subject
 from reconciler.converge.serving_group import serving_group
-from reconciler.converge.siblings import Siblings, siblings_of
+from reconciler.converge.siblings import Siblings
 from reconciler.gate.attestation.expected import basis_of
 from reconciler.health.ladder import REMEDIATION
 from reconciler.model.crash import Crash, of_its_own_async
@@ -27,6 +27,7 @@ from reconciler.model.plan import PlannedAction
 from reconciler.model.vocab import Disruption
 from reconciler.planner.node import conditions as c
 from reconciler.planner.node.actions import spec_of
+from reconciler.planner.node.workload import siblings_of
 
 BYSTANDERS = 64  # a rack PDU has up to 54 outlets
 

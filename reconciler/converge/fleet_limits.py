@@ -16,7 +16,7 @@ from reconciler.converge.brake import look_for_storm
 from reconciler.converge.observe import answer, control_plane
 from reconciler.converge.partner_pool import PartnerPool
 from reconciler.converge.run import Run
-from reconciler.converge.siblings import cut_of, refusal_of_siblings, siblings_of
+from reconciler.converge.siblings import refusal_of_siblings
 from reconciler.model.desired import Desired
 from reconciler.model.observed import Answered, Observation, Observed, Silent
 from reconciler.model.plan import BudgetLine, Goal, NodePlan
@@ -28,7 +28,7 @@ from reconciler.planner.fleet.live_permit import LivePermit, LiveRollouts
 from reconciler.planner.fleet.permit import Permit
 from reconciler.planner.fleet.rollouts import Rollouts
 from reconciler.planner.fleet.spares import Spares, promotion, unheeded
-from reconciler.planner.node.workload import Need, flashes
+from reconciler.planner.node.workload import Need, cut_of, flashes, siblings_of
 
 CUT_S = 5400.0  # that a node which shares outlets is out for, from its drain to its boot, before its gate
 PARTNER_S = 1800.0  # that a partner is held for at most, by which a window has to be open
@@ -110,8 +110,8 @@ class FleetLimits:
             if reserved and not siblings_of(cut_of(plan)):
                 return ""
             await self.look_at_cluster()
-            if (why := refusal_of_siblings(self._run, self, plan)) or reserved:
-                return why
+            if (wait := refusal_of_siblings(self._run, self, plan)) is not None or reserved:
+                return "" if wait is None else wait.detail
             if plan.isolated:
                 self._permit.see(self.nodes[plan.node], plan)
             blocked = self.permit().refusal_of_next(plan)

@@ -28,14 +28,14 @@ from reconciler.health.ladder import REMEDIATION
 from reconciler.model.desired import Desired
 from reconciler.model.observed import Member, Pod, Silent
 from reconciler.model.outcome import Done, Outcome, Transient, outcome_word
-from reconciler.model.plan import BlockCode, Goal, NodePlan, PlannedAction, WaveState, is_crashed
+from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan, PlannedAction, WaveState, is_crashed
 from reconciler.model.records import OWNER_ANNOTATION, TAKEN_ALONG, NodeRecord, read_mark
 from reconciler.model.stakes import stakes
-from reconciler.model.vocab import Activation, Certainty
-from reconciler.planner.node import conditions as c
+from reconciler.model.vocab import Certainty
 from reconciler.planner.node.actions import spec_of
 from reconciler.planner.node.foreign_holds import hold_of
 from reconciler.planner.node.holds import held
+from reconciler.planner.node.workload import cut_of, siblings_of
 from reconciler.spec.shared_outlets import why_never
 
 if TYPE_CHECKING:
@@ -47,23 +47,16 @@ _ALONG: Final = "with "  # before the node that is treated, as the target of the
 _UNDER_WAY: Final = (BlockCode.UNDER_WAY, BlockCode.UNKNOWN, BlockCode.IDENTITY, BlockCode.CRASHED)
 
 
-def siblings_of(action: PlannedAction | None) -> tuple[str, ...]:
-    """Return the nodes that an action cuts off with its own."""
-    if action is None or Activation.AC_CYCLE not in spec_of(action.name).activates or not action.target:
-        return ()
-    return tuple(action.target.split(","))
-
-
-def cut_of(plan: NodePlan) -> PlannedAction | None:
-    """Return the treatment that a plan leads to, not one that follows if that does not help."""
-    return next((action for action in plan.actions if c.TREATED in action.achieves), None)
-
-
-def refusal_of_siblings(run: Run, limits: FleetLimits, plan: NodePlan) -> str:
-    """Return why the siblings that a plan cuts off can't be taken now, by what is known; "" when they can, or none is.
+def refusal_of_siblings(run: Run, limits: FleetLimits, plan: NodePlan) -> Blocked | None:
+    """Return why the siblings that a plan cuts off can't be taken now, by what is known; None when they can.
 
     It is asked before anything is done to the node, which its isolation protects until then.
     """
+    why = _refusal(run, limits, plan)
+    return Blocked(BlockCode.BUDGET, why) if why else None
+
+
+def _refusal(run: Run, limits: FleetLimits, plan: NodePlan) -> str:
     names = siblings_of(cut_of(plan))
     for name in names:
         seen, own = limits.nodes.get(name), limits.plan_of(name)
@@ -98,7 +91,10 @@ def _is_empty(run: Run, subject: Subject) -> bool:
 
 
 def _objections(run: Run, limits: FleetLimits, subject: Subject) -> Iterator[str]:
-    """Yield what speaks against taking a node along now. It serves and is well, or it is out of service and empty."""
+    """Yield what speaks against taking a node along now.
+
+    It serves and is well, or we took it out: then it is empty, or isolated, and would be drained for itself next.
+    """
     member = _member(subject)
     yield from _of_others(run, limits, subject.desired, subject.record)
     if isinstance(subject.observed.hot, Silent):
@@ -114,6 +110,8 @@ def _objections(run: Run, limits: FleetLimits, subject: Subject) -> Iterator[str
         yield f"is maintained by others: {others}"
     elif read_mark(member.annotations.get(OWNER_ANNOTATION)) is None:
         yield from _of_service(subject, member.work(subject.observed.host, run.clock.now()))
+    elif plan.isolated and any(action.name == "drain" for action in plan.actions):
+        yield from _of_work(subject.desired, member.work(subject.observed.host, run.clock.now()))
     elif not _is_empty(run, subject):
         yield "is out of service, and not by our own mark and cordon alone, or not empty"
 
@@ -135,10 +133,14 @@ def _of_others(run: Run, limits: FleetLimits, desired: Desired, record: NodeReco
 
 
 def _of_service(subject: Subject, pods: Sequence[Pod]) -> Iterator[str]:
-    """Yield what speaks against taking a node out that serves: something else to do, or work that can't go now."""
-    plan, policy = subject.plan, subject.desired.profile.drain
+    plan = subject.plan
     if plan.goal is not Goal.IN_SERVICE or plan.in_service is not True or plan.actions or plan.blocked is not None:
         yield f"has work of its own to wait for ({plan.situation})"
+    yield from _of_work(subject.desired, pods)
+
+
+def _of_work(desired: Desired, pods: Sequence[Pod]) -> Iterator[str]:
+    policy = desired.profile.drain
     if pods and (policy.wait_for_jobs_s or policy.checkpoint is not None or policy.surge is not None):
         yield "has work that is given time before a drain: it is taken along once it has none"
     if why := stakes(pods, policy).refusal(policy):

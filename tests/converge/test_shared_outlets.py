@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
+from reconciler.converge import siblings
 from reconciler.converge.actions.ac_cycle import TRIES_A_DAY
 from reconciler.converge.events import ActionStarted
 from reconciler.converge.run import Ended
 from reconciler.model import desired as d
 from reconciler.model.k3s import DesiredK3s, K3sRole
-from reconciler.model.records import FLEET
+from reconciler.model.records import FLEET, RETRACTED
 from reconciler.model.vocab import Activation, NodeState
 from reconciler.spec.shared_outlets import with_bars
 from tests import builders as b
@@ -203,8 +204,8 @@ def uncordoned(here: World) -> None:
     here.lab.cluster.node("n0").unschedulable = False
 
 
-def healed(here: World) -> None:
-    here.ledger.hold("signal/xid79", "it was a false alarm", "anna", None, here.clock.now())
+def retracted(here: World) -> None:
+    here.ledger.hold(f"{RETRACTED}xid_79", "it was a false alarm", "anna", None, here.clock.now())
 
 
 def respelled(here: World) -> None:
@@ -223,7 +224,7 @@ def switched_off(here: World) -> None:
     here.lab.mains.on[A, "A1"] = False
 
 
-@pytest.mark.parametrize("change", [held, uncordoned, respelled, stopped, switched_off])
+@pytest.mark.parametrize("change", [held, uncordoned, retracted, respelled, stopped, switched_off])
 def test_all_is_asked_again_once_all_are_empty(shared: Worlds, change: Callable[[World], None]) -> None:
     """Two reviews found cuts of machines that people had taken back while the others drained."""
     here = shared()
@@ -242,7 +243,7 @@ def test_all_is_asked_again_once_all_are_empty(shared: Worlds, change: Callable[
 
 
 def test_a_sibling_that_does_not_shut_down_keeps_its_power_and_is_judged_by_its_gate(shared: Worlds) -> None:
-    here = shared(faults={**ILL, "n1": {"power_ignored": {}}})
+    here = shared(faults={**ILL, "n1": {"power_ignored": {"times": 2}}})
     here.apply(wait_s=0.0)
     assert cuts(here) == [0, 0, 0]
     assert here.machine("n0").state.power == "on"
@@ -256,7 +257,45 @@ def test_two_ill_nodes_of_one_outlet_are_treated_by_one_cut(shared: Worlds) -> N
     assert cuts(here) == [1, 1, 0]
     assert all(here.serves(name) for name in ("n0", "n1"))
     rows = [one for name in ("n0", "n1") for one in here.ledger.node(name).attempts if one.action == "ac_cycle"]
-    assert [one.treated for one in rows if one.outcome == "done"] == [("health.xid79",)] * 2
+    assert [one.treated for one in rows if one.outcome == "done"] == [("health.xid_79",)] * 2
 
 
 # --- runs that die ---
+
+
+POINTS = ["mark", "drain", "begun", "off", "cut", "dark", "powered", "booting"]
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_run_that_is_killed_leaves_no_machine_dark_and_admits_none_without_its_gate(
+    shared: Worlds, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    """crash_anywhere_converges, and whatever lost power is judged before it serves."""
+    here = shared()
+    boots = {name: here.machine(name).system().boot_id for name in ("n0", "n1")}
+    amend, die = here.ledger.amend, lambda: (_ for _ in ()).throw(Killed)
+
+    def amending(attempt: int, facts: Any, now: Any) -> None:
+        amend(attempt, facts, now)
+        if point in facts and facts[point] is not False:
+            raise Killed
+
+    monkeypatch.setattr(here.ledger, "amend", amending)
+    if point in ("mark", "drain"):
+        meanwhile(here, "n1", point, lambda: next(die()))
+    if point == "begun":
+        meanwhile(here, "n1", "ac_cycle", lambda: next(die()))
+    if point == "booting":
+        monkeypatch.setattr(siblings, "wait_for_host", lambda *_args, **_more: next(die()))
+    with pytest.raises(BaseException):  # noqa: B017 - the group that asyncio makes of it
+        here.apply()
+    monkeypatch.undo()
+    here.clock.elapsed += 4000
+    for _ in range(3):
+        here.apply()
+        assert all_on(here)
+        here.clock.elapsed += 1000
+    for name, boot in boots.items():
+        assert here.serves(name), (name, here.did(name), here.ledger.node(name).attempts)
+        if here.machine(name).system().boot_id != boot:
+            assert name in here.gate.runs
