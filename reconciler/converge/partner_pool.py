@@ -334,10 +334,13 @@ class PartnerPool:
         if mark is None or mark.ledger != self._run.ledger.id or not mark.reason.startswith((_REASON, _SEARCH, CUT)):
             return ""
         found = self.candidate(name)
-        fit = found.service is Service.OUT and found.certified and not found.occupied
-        done = [treats(one) and one.outcome != "refused" for one in self._run.ledger.node(name).since_certificate]
-        fit = fit and not any(done)  # a sibling that was shut down, which only its gate judges
-        return mark.reason if fit else ""
+        since = self._run.ledger.node(name).since_certificate  # of a sibling that was shut down, only its gate judges
+        whole = not any(treats(one) and one.outcome != "refused" for one in since)
+        if mark.reason.startswith(CUT):  # it served, and may not even have been drained
+            fit = found.service is not Service.UNKNOWN
+        else:
+            fit = found.service is Service.OUT and found.certified
+        return mark.reason if fit and whole and not found.occupied else ""
 
     async def _lift(self, name: str, reason: str) -> None:
         """Lift the mark of a node that is no partner any more, if it still has this reason."""

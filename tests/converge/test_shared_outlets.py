@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,14 +12,16 @@ import pytest
 from reconciler.converge import siblings
 from reconciler.converge.actions.ac_cycle import TRIES_A_DAY
 from reconciler.converge.events import ActionStarted
+from reconciler.converge.fleet_limits import FleetLimits
 from reconciler.converge.run import Ended
 from reconciler.model import desired as d
 from reconciler.model.k3s import DesiredK3s, K3sRole
 from reconciler.model.records import FLEET, RETRACTED
-from reconciler.model.vocab import Activation, NodeState
+from reconciler.model.vocab import Activation, DriftMode, NodeState
 from reconciler.spec.shared_outlets import with_bars
 from tests import builders as b
-from tests.converge.test_ac_cycle import LADDER, TREATED, A, B, cuts
+from tests.converge.test_ac_cycle import LADDER, TREATED, A, B, Killed, all_on, cuts
+from tests.converge.test_loop import MINUTE, Looped
 from tests.converge.world import PROFILE, World, desired_node
 
 Worlds = Callable[..., World]
@@ -29,7 +32,7 @@ ILL = {"n0": {"xid": {"code": 79, "heals": "ac"}}}
 
 
 @pytest.fixture
-def shared(world: Worlds) -> Worlds:
+def shared(world: Worlds, monkeypatch: pytest.MonkeyPatch) -> Worlds:
     """Worlds in which n0 and n1 hang on the same two outlets, and n2 on others of the same PDUs."""
 
     def build(**differences: Any) -> World:
@@ -42,14 +45,22 @@ def shared(world: Worlds) -> Worlds:
         here = world(each=lambda node: each(feeds(node)), **{"nodes": 3, "profile": ONLY, "faults": ILL, **differences})
         here.fleet = replace(here.fleet, nodes=with_bars(here.fleet.nodes))
         here.adopt()
-        watch(here)
+        watch(here, monkeypatch)
         return here
 
     return build
 
 
-def watch(here: World) -> None:
-    """Check at every cut that each machine which loses power is off, out of service by our mark, and empty."""
+def watch(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check at every cut: what loses power is off, charged to the budget, out of service by our mark, and empty."""
+    asked: list[FleetLimits] = []
+    charge = FleetLimits.charge_together
+
+    def charging(limits: FleetLimits, names: Collection[str]) -> str:
+        asked.append(limits)
+        return charge(limits, names)
+
+    monkeypatch.setattr(FleetLimits, "charge_together", charging)
     for name, machine in here.lab.machines.items():
         set_mains = machine.set_mains
 
@@ -58,6 +69,7 @@ def watch(here: World) -> None:
                 assert name in ("n0", "n1")
                 assert here.machine(name).state.power == "off"
                 assert here.marked(name)
+                assert asked[-1].permit().budget.is_out(name)
                 assert not here.serves(name)
                 assert not pods(here, name)
                 assert here.ledger.node(name).attempts[-1].action == "ac_cycle"
@@ -260,36 +272,85 @@ def test_two_ill_nodes_of_one_outlet_are_treated_by_one_cut(shared: Worlds) -> N
     assert [one.treated for one in rows if one.outcome == "done"] == [("health.xid_79",)] * 2
 
 
+def test_a_sibling_whose_bmc_goes_on_answering_has_other_outlets(shared: Worlds) -> None:
+    here = shared(faults={**ILL, "n1": {"outlets_elsewhere": {"node": ""}}})
+    here.apply()
+    assert cuts(here) == [1, 0, 0]
+    assert all_on(here)
+    [hold] = here.ledger.holds()
+    assert hold.subject == "n0"
+    assert "the BMC of n1 still answers" in hold.reason
+    assert here.serves("n1")
+    assert "n1" in here.gate.runs
+
+
+def test_an_approved_plan_that_could_not_bring_a_sibling_back_cuts_nobody_off(shared: Worlds) -> None:
+    here = shared()
+    report = here.apply(approved=here.plan(), wait_s=0.0)
+    assert "n1 has no approved plan to test and admit it again" in report.results["n0"].detail
+    assert here.did("n1") == []
+
+
 # --- runs that die ---
 
 
-POINTS = ["mark", "drain", "begun", "off", "cut", "dark", "powered", "booting"]
+@pytest.mark.parametrize("point", ["drain", "begun"])
+def test_a_loop_that_only_looks_gives_back_what_was_not_shut_down(tmp_path: Path, point: str) -> None:
+    """And what was, keeps its mark: no gate has judged it."""
+
+    def feeds(node: d.Desired) -> d.Desired:
+        other = {"n0": ("n1",), "n1": ("n0",)}.get(node.node, ())
+        return replace(node, outlets=(d.Outlet(A, "A1" if other else "A2", other),))
+
+    def die() -> None:
+        raise Killed
+
+    settings = {"drift_mode": DriftMode.OBSERVE, "budgets": (d.BudgetLimit("fleet", "2"),)}
+    here = Looped(tmp_path, each=feeds, nodes=3, profile=ONLY, faults=ILL, settings=settings)
+    meanwhile(here, "n1", point.replace("begun", "ac_cycle"), die)
+    with pytest.raises(BaseException):  # noqa: B017 - the group that asyncio makes of it
+        here.apply()
+    assert not here.serves("n1")
+    here.events = []
+    here.go(5 * MINUTE)
+    assert here.serves("n1") is (point == "drain"), here.did("n1")
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", ["mark", "drain", "begun", "off", "cut", "dark", "booting"])
 def test_a_run_that_is_killed_leaves_no_machine_dark_and_admits_none_without_its_gate(
     shared: Worlds, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
-    """crash_anywhere_converges, and whatever lost power is judged before it serves."""
+    """crash_anywhere_converges, and whatever was shut down is judged before it serves."""
     here = shared()
     boots = {name: here.machine(name).system().boot_id for name in ("n0", "n1")}
-    amend, die = here.ledger.amend, lambda: (_ for _ in ()).throw(Killed)
+    amend, switch = here.ledger.amend, here.lab.mains.switch
+    dead = []
+
+    def die(*_: Any, **__: Any) -> None:
+        dead.append(point)
+        raise Killed
 
     def amending(attempt: int, facts: Any, now: Any) -> None:
         amend(attempt, facts, now)
-        if point in facts and facts[point] is not False:
-            raise Killed
+        if point in facts:
+            die()
+
+    def switching(sockets: Any, *, on: bool) -> None:
+        if dead:
+            raise Killed  # nobody is left who could
+        switch(sockets, on=on)
 
     monkeypatch.setattr(here.ledger, "amend", amending)
-    if point in ("mark", "drain"):
-        meanwhile(here, "n1", point, lambda: next(die()))
-    if point == "begun":
-        meanwhile(here, "n1", "ac_cycle", lambda: next(die()))
+    monkeypatch.setattr(here.lab.mains, "switch", switching)
+    if point in ("mark", "drain", "begun"):
+        meanwhile(here, "n1", point.replace("begun", "ac_cycle"), die)
     if point == "booting":
-        monkeypatch.setattr(siblings, "wait_for_host", lambda *_args, **_more: next(die()))
+        monkeypatch.setattr(siblings, "wait_for_host", die)
     with pytest.raises(BaseException):  # noqa: B017 - the group that asyncio makes of it
         here.apply()
     monkeypatch.undo()
+    assert dead == [point]
+    here.events = []
     here.clock.elapsed += 4000
     for _ in range(3):
         here.apply()
@@ -297,5 +358,5 @@ def test_a_run_that_is_killed_leaves_no_machine_dark_and_admits_none_without_its
         here.clock.elapsed += 1000
     for name, boot in boots.items():
         assert here.serves(name), (name, here.did(name), here.ledger.node(name).attempts)
-        if here.machine(name).system().boot_id != boot:
-            assert name in here.gate.runs
+        assert name in here.gate.runs or here.machine(name).system().boot_id == boot
+    assert ("n1" in here.gate.runs) is (cuts(here)[1] > 0 or point == "begun")

@@ -89,7 +89,7 @@ async def _cut_off(ctx: ActionContext, pdus: Mapping[TimedPdu, Sequence[str]], p
     if siblings is not None and (why := await siblings.shut_down() or await _off(pdus) or siblings.moved()):
         await ensure_on(ctx)
         await wait_for_host(ctx, unlike=boot_id)
-        return Transient(f"it was switched off and on, and {TOGETHER}{why}")
+        return Transient(f"{TOGETHER}{why}; {ctx.node} was switched off and on")
     bystanders = [(name, bmc) for name, bmc in ctx.bystanders if not isinstance(await bmc.hot(), Silent)]
     ctx.journal(cut=[[outlet.pdu, outlet.name] for outlet in ctx.desired.outlets], powered=False)
     try:
