@@ -149,7 +149,7 @@ def _of_work(desired: Desired, pods: Sequence[Pod]) -> Iterator[str]:
 
 def _is_step(action: str, target: str) -> bool:
     """Return whether this attempt of a dead run on a sibling may have been a step of a cut."""
-    return action in ("mark", "drain") or target.startswith(_ALONG)
+    return spec_of(action).takes_out or target.startswith(_ALONG)
 
 
 def _wave(limits: FleetLimits, desired: Desired) -> WaveState | None:
@@ -170,7 +170,7 @@ def _unapproved(run: Run, node: str) -> str:
         return ""
     own = approved.nodes.get(node)
     does = set() if own is None else {action.name for action in own.actions}
-    return "" if {"run_gate", "admit"} <= does else "has no approved plan to test and admit it again"
+    return "" if "run_gate" in does and "admit" in does else "has no approved plan to test and admit it again"
 
 
 @dataclass(slots=True)
@@ -222,11 +222,14 @@ class Siblings:
             if _is_empty(self.run, subject):
                 continue
             self._held[name] = CUT + self.node
-            for step in ("mark", "drain"):
-                made = await self.attempt(self.run, subject, _planned(step, self._held[name]), self.gate.pool)
-                if not isinstance(made.outcome, Done):
-                    return f"{name} can't be taken out of service: {step}: {made.outcome.detail}"
+            if why := await self._take_out(subject, "mark") or await self._take_out(subject, "drain"):
+                return why
         return ""
+
+    async def _take_out(self, subject: Subject, step: str) -> str:
+        name = subject.desired.node
+        made = await self.attempt(self.run, subject, _planned(step, self._held[name]), self.gate.pool)
+        return "" if isinstance(made.outcome, Done) else f"{name} can't be taken out of service: {made.outcome.detail}"
 
     async def objection(self) -> str:
         if why := self.moved():
