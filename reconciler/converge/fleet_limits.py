@@ -192,7 +192,8 @@ class FleetLimits:
         if node in self._charged_partners:
             self._charged_partners.discard(node)
             self.end(node)
-            self.release(node, self._plans.get(node))
+            if node in self.nodes:  # else a new spec no longer names it
+                self.release(node, self._plans.get(node))
 
     def isolate(
         self, plan: NodePlan, observed: Observed, record: NodeRecord, confirmed: AbstractSet[str]

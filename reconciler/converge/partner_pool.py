@@ -336,10 +336,8 @@ class PartnerPool:
         found = self.candidate(name)
         since = self._run.ledger.node(name).since_certificate  # of a sibling that was shut down, only its gate judges
         whole = not any(treats(one) and one.outcome != "refused" for one in since)
-        if mark.reason.startswith(CUT):  # it served, and may not even have been drained
-            fit = found.service is not Service.UNKNOWN
-        else:
-            fit = found.service is Service.OUT and found.certified
+        cut = mark.reason.startswith(CUT)  # then it served, and may not even have been drained
+        fit = found.service is not Service.UNKNOWN if cut else found.service is Service.OUT and found.certified
         return mark.reason if fit and whole and not found.occupied else ""
 
     async def _lift(self, name: str, reason: str) -> None:
@@ -348,7 +346,8 @@ class PartnerPool:
         mark = None if member is None else read_mark(member.annotations.get(OWNER_ANNOTATION))
         if mark is not None and mark.reason == reason:
             await lift_mark(self._cluster(), name, self._run.ledger.id)
-            self._see(self.limits.nodes[name], await self._cluster().member(name))
+            if (seen := self.limits.nodes.get(name)) is not None:
+                self._see(seen, await self._cluster().member(name))
 
 
 class _Candidates(Mapping[str, Candidate]):

@@ -241,8 +241,9 @@ class Siblings:
             return f"{self.node} is not to be cut off any more: {own.plan.situation}"
         if _member(own) is not None and not _is_empty(self.run, own):
             return f"{self.node} is not out of service by our mark any more, or not empty"
-        if why := self._why_not({name: await self._look(name) for name in self.names}, taken=True):
-            return why
+        for name in self.names:
+            if why := self.moved() or self._why_not({name: await self._look(name)}, taken=True):
+                return why
         return self.moved() or self.limits.refusal_together((self.node, *self.names))
 
     def _why_not(self, found: dict[str, Subject], *, taken: bool = False) -> str:
@@ -266,12 +267,15 @@ class Siblings:
             seen = await observe_node(desired, run.ports.fabric, run.clock, run.fleet.settings)
         self.limits.see(seen)
         record = run.ledger.node(name)
-        return Subject(desired, seen, record, self.limits.plan_node(desired, seen, record)[0])
+        plan = self.limits.rollouts.part_allowed(*self.limits.plan_node(desired, seen, record))
+        return Subject(desired, seen, record, plan)
 
     # --- the cut ---
 
     async def shut_down(self) -> str:
         for name in self.names:
+            if why := self.moved():
+                return why
             subject = await self._look(name)  # the others took minutes to shut down
             if why := self._why_not({name: subject}, taken=True):
                 return why

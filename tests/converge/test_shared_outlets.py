@@ -70,6 +70,7 @@ def watch(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
                 assert here.machine(name).state.power == "off"
                 assert here.marked(name)
                 assert asked[-1].permit().budget.is_out(name)
+                assert any(map(asked[-1].is_charged_partner, ("n0", "n1")))
                 assert not here.serves(name)
                 assert not pods(here, name)
                 assert here.ledger.node(name).attempts[-1].action == "ac_cycle"

@@ -20,6 +20,7 @@ from reconciler.converge.actions.activation import Pending, answers_again, pendi
 from reconciler.converge.actions.context import ActionContext, Stop, action, carry_out, poll, tolerate
 from reconciler.converge.actions.power import ensure_off, ensure_on, has_rebooted, wait_for_host
 from reconciler.converge.guarded_ports import GuardedBmc, TimedBmc, TimedPdu
+from reconciler.converge.ports import SharedOutlets
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Silent
 from reconciler.model.outcome import TOGETHER, Declined, Done, Outcome, Permanent, Transient
@@ -86,11 +87,10 @@ async def _cut_off(ctx: ActionContext, pdus: Mapping[TimedPdu, Sequence[str]], p
     """Shut the machine down, then those that share its outlets, cut all off, and wait until they are back."""
     boot_id, siblings = ctx.intent.get("boot_id"), ctx.siblings
     await ensure_off(ctx)  # first: if it can't be shut down, nobody else is
-    if siblings is not None and (why := await siblings.shut_down() or await _off(pdus) or siblings.moved()):
-        await ensure_on(ctx)
-        await wait_for_host(ctx, unlike=boot_id)
-        return Transient(f"{TOGETHER}{why}; {ctx.node} was switched off and on")
     bystanders = [(name, bmc) for name, bmc in ctx.bystanders if not isinstance(await bmc.hot(), Silent)]
+    if siblings is not None and (why := await _others_off(siblings, pdus)):
+        await _all_come_back(ctx, boot_id)
+        return Transient(f"{TOGETHER}{why}; {ctx.node} was switched off and on")
     ctx.journal(cut=[[outlet.pdu, outlet.name] for outlet in ctx.desired.outlets], powered=False)
     try:
         await _cut(ctx, pdus)
@@ -104,10 +104,23 @@ async def _cut_off(ctx: ActionContext, pdus: Mapping[TimedPdu, Sequence[str]], p
         ctx.ledger.hold(ctx.node, wrong, HOLDER, None, ctx.clock.now())
         await answers_again(ctx, BMC_BOOT_S)
         return Permanent(f"{wrong}. All outlets give power again; a hold keeps the node as it is")
-    back = carry_out(partial(_come_back, boot_id=boot_id), ctx)
-    outcome, _ = await asyncio.gather(back, siblings.come_back() if siblings is not None else asyncio.sleep(0))
+    outcome = await _all_come_back(ctx, boot_id)
     if isinstance(outcome, Done):
         await verify_activation(ctx, pending)
+    return outcome
+
+
+async def _others_off(siblings: SharedOutlets, pdus: Mapping[TimedPdu, Sequence[str]]) -> str:
+    """Shut down those that share the outlets; return why the power is not cut after all."""
+    try:
+        return await siblings.shut_down() or await _off(pdus) or siblings.moved()
+    except DriverError as error:
+        return str(error)
+
+
+async def _all_come_back(ctx: ActionContext, boot_id: str | None) -> Outcome:
+    back = carry_out(partial(_come_back, boot_id=boot_id), ctx)
+    outcome, _ = await asyncio.gather(back, ctx.siblings.come_back() if ctx.siblings is not None else asyncio.sleep(0))
     return outcome
 
 
