@@ -160,6 +160,13 @@ def test_firmware_cuts_nobody_else_off(shared: Worlds) -> None:
     assert here.serves("n0")
 
 
+def test_firmware_that_was_staged_before_the_outlets_were_shared_cuts_nobody_off(shared: Worlds) -> None:
+    cpld = replace(ONLY, digest="cpld", firmware=(b.firmware("cpld", 1, Activation.AC_CYCLE),))
+    here = shared(profile=cpld, faults={}, drift={"n0": [{"old_firmware": {"component": "cpld"}}]})
+    here.act("update_firmware", "n0", "cpld")
+    assert not here.plan().nodes["n0"].actions
+
+
 # --- not now: the ill node is isolated, and waits ---
 
 
