@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from reconciler.app.clocks import RealClock
-from reconciler.drivers.git import read_revision
-from reconciler.drivers.git_head import describe
+from reconciler.drivers.git import describe, read_revision
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import Diagnostic, UsageError
 from reconciler.spec import check_spec

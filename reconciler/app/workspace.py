@@ -24,8 +24,7 @@ from reconciler.converge.gate import AcceptanceGate
 from reconciler.converge.observation_pass import ObservationPass, with_sightings
 from reconciler.converge.observe import observe
 from reconciler.drivers.endpoints import Overlay, load_endpoints
-from reconciler.drivers.git import read_revision
-from reconciler.drivers.git_head import describe
+from reconciler.drivers.git import describe, read_revision
 from reconciler.drivers.secrets import SecretStore
 from reconciler.model.desired import DesiredImage, Fleet
 from reconciler.model.documents import load

@@ -12,29 +12,35 @@ from datetime import datetime
 
 from reconciler.model.desired import Fleet
 from reconciler.model.observed import Answered, Observation, Observed
-from reconciler.model.plan import Blocked
 from reconciler.model.ports import Ledger, Recollection
 from reconciler.model.records import BAD, NO_CLUSTER, STORM, Hold, NodeRecord
 from reconciler.planner.fleet.storm import Storm, bad_nodes, bad_since, storm
 from reconciler.planner.node.holds import braked, by_subject
+from reconciler.planner.node.signal_cache import SignalCache
 
 OWNER = "storm brake"
 FORESEEN = "storm brake, which the next apply or run sets"
 
 
 def look_for_storm(
-    ledger: Ledger, fleet: Fleet, observation: Observation, records: Mapping[str, NodeRecord], now: datetime
-) -> Blocked | None:
-    """Set the storm brake if this observation trips it, and return why disruption is held back; None when it is not.
+    ledger: Ledger,
+    fleet: Fleet,
+    observation: Observation,
+    records: Mapping[str, NodeRecord],
+    now: datetime,
+    signals: SignalCache | None = None,
+) -> set[str]:
+    """Set the storm brake if this observation trips it, and return the nodes that are newly bad, or no longer are.
 
-    `records`: those of the nodes that were looked at. Of the other nodes only the cluster's view is known.
+    `records`: those of the nodes that were looked at. Of the other nodes only the cluster's view is known. `signals`:
+    shared with others that ask what nodes show.
     """
-    gone, known = _bad_nodes(ledger, fleet, observation, records)
-    _note(ledger, fleet, observation, gone, known, now)
+    gone, known = _bad_nodes(ledger, fleet, observation, records, signals)
+    noted = _note(ledger, fleet, observation, gone, known, now)
     found = _new_storm(ledger, fleet, observation, gone, known, now)
     if found is not None:
         ledger.hold(STORM, found.sentence, OWNER, None, now)
-    return braked(by_subject((), ledger.holds()), now)
+    return noted
 
 
 def foreseen_brake(
@@ -47,14 +53,18 @@ def foreseen_brake(
 
 
 def _bad_nodes(
-    ledger: Recollection, fleet: Fleet, observation: Observation, records: Mapping[str, NodeRecord]
+    ledger: Recollection,
+    fleet: Fleet,
+    observation: Observation,
+    records: Mapping[str, NodeRecord],
+    signals: SignalCache | None = None,
 ) -> tuple[Mapping[str, str | None], Mapping[str, NodeRecord]]:
     """Return the nodes that are bad and how (None: that is not known, or expected), and the records of all."""
-    gone = bad_nodes(fleet, observation)
+    gone = bad_nodes(fleet, observation, signals=signals)
     others = [name for name in gone if name not in records]
     known = {**records, **(ledger.nodes(others) if others else {})}
     if any(NO_CLUSTER in known[name].silent_since for name in gone):
-        gone = bad_nodes(fleet, observation, known)
+        gone = bad_nodes(fleet, observation, known, signals)
     return gone, known
 
 
@@ -78,8 +88,8 @@ def _note(
     gone: Mapping[str, str | None],
     records: Mapping[str, NodeRecord],
     now: datetime,
-) -> None:
-    """Record since when nodes have been bad. What was recorded of a node stays while nothing is known of it."""
+) -> set[str]:
+    """Record since when nodes have been bad; that stays while nothing is known of them. Return those with news."""
     begun = [name for name, how in gone.items() if how and bad_since(records[name]) is None]
     known = [name for name in observation.nodes if name in records and name in fleet.nodes]
     noted = (name for name in known if BAD in records[name].silent_since)
@@ -89,6 +99,7 @@ def _note(
     news = [*over, *((name, NO_CLUSTER, False) for name in joined), *((name, BAD, True) for name in begun)]
     if news:
         ledger.note_silences(news, now)
+    return {name for name, _, _ in news}
 
 
 def _is_ready(seen: Observed) -> bool:

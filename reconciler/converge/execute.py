@@ -158,7 +158,7 @@ class NodeRun:
         run.mind_clock()
         record = run.ledger.node(self.node)
         nodes, records = {self.node: self.desired}, {self.node: record}
-        news = remember_facts(run.ledger, nodes, [self.observed], records, run.clock.now())
+        news = bool(remember_facts(run.ledger, nodes, [self.observed], records, run.clock.now()))
         news = remember_signals(run.ledger, self.desired, self.observed, record, run.clock.now()) or news
         self.record = run.ledger.node(self.node) if news else record
         plan, rest = self._limits.plan_node(self.desired, self.observed, self.record)

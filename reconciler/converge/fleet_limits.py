@@ -88,7 +88,7 @@ class FleetLimits:
             self._isolation.suspect(plan, self.nodes[name], records.get(name) or NodeRecord(name))
         for name in self._reserved & run.fleet.nodes.keys():
             self._permit.reserve(name)
-        self._live_rollouts = LiveRollouts(run.fleet, self.observation, plans, records, now)
+        self._live_rollouts = LiveRollouts(run.fleet, observation, plans, records, now)
 
     # --- what is asked ---
 

@@ -9,7 +9,7 @@ it. A plan that nobody carries out now records nothing.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 
@@ -30,7 +30,9 @@ from reconciler.model.records import NodeRecord
 from reconciler.planner.fleet.observer_outage import observer_outage
 from reconciler.planner.fleet.plan_request import PlanRequest, take_snapshot
 from reconciler.planner.fleet.planner import node_planner, plan_fleet
+from reconciler.planner.fleet.quiet_nodes import QuietNodes
 from reconciler.planner.node.planner import NodePlanner
+from reconciler.planner.node.signal_cache import SignalCache
 
 Sightings = Mapping[tuple[str, str], tuple[datetime, datetime]]  # (node, path) -> first seen, last seen
 
@@ -54,6 +56,7 @@ class ObservationPass:
     """One look at a fleet, from which the ledger learns and plans are made.
 
     `names`: the nodes that were looked at for this pass. `records`: at least theirs, from before this pass.
+    `signals`: of all that ask what nodes show, so that it is computed once.
     """
 
     fleet: Fleet
@@ -62,6 +65,7 @@ class ObservationPass:
     ledger: Ledger
     clock: Clock
     records: Mapping[str, NodeRecord]
+    signals: SignalCache = field(default_factory=SignalCache)
 
     @cached_property
     def outage(self) -> str:
@@ -80,8 +84,26 @@ class ObservationPass:
         looked_at = (self.observation.nodes[name] for name in self.names)
         remember_facts(self.ledger, self.fleet.nodes, looked_at, self.records, now)
         if acts:
-            look_for_storm(self.ledger, self.fleet, self.observation, self.records, now)
-            remember_evidence(self.ledger, self.fleet, self.observation, self.records, now)
+            look_for_storm(self.ledger, self.fleet, self.observation, self.records, now, self.signals)
+            remember_evidence(self.ledger, self.fleet, self.observation, self.records, now, self.signals)
+
+    def learn_anew(self, quiet: QuietNodes, *, whole: bool) -> frozenset[str]:
+        """Learn what `learn` does for a run that acts, but ask no quiet node; all of them when it is `whole`.
+
+        Return the nodes of which there was news although they were quiet, which is a bug.
+        """
+        if self.outage:
+            return frozenset()
+        now, ledger, fleet, records = self.clock.now(), self.ledger, self.fleet, self.records
+        shown = SignalCache() if whole else self.signals
+        asked = quiet.ask(fleet, self.observation, records, now, shown, whole=whole)
+        some = replace(self.observation, nodes=asked.nodes)
+        looked_at = (asked.nodes[name] for name in self.names if name in asked.nodes)
+        news = remember_facts(ledger, fleet.nodes, looked_at, records, now)
+        news |= look_for_storm(ledger, fleet, some, records, now, asked.signals)
+        news |= remember_evidence(ledger, fleet, some, records, now, asked.signals, quiet.states)
+        quiet.learnt(asked, fleet, self.observation, records, now, news, self.names)
+        return asked.quiet & news
 
     def copy_holds(self) -> None:
         """Copy the spec's holds to the ledger, where they outlive their lines in the spec (invariant 10)."""
@@ -94,9 +116,8 @@ class ObservationPass:
         """
         if self.outage:
             return {}
-        return remember_plans(
-            self.ledger, self.fleet, plans, self.observation.nodes, self.records, run, self.clock.now()
-        )
+        now, seen = self.clock.now(), self.observation.nodes
+        return remember_plans(self.ledger, self.fleet, plans, seen, self.records, run, now, shown=self.signals)
 
     def remember_statuses(
         self, plans: Mapping[str, NodePlan], *, acting: Collection[str] = (), within: timedelta = LOOKS_APART

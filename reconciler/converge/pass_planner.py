@@ -1,8 +1,9 @@
 """Plan the passes of one leader: each costs what changed since the one before it.
 
-Plans of nodes that do nothing are kept between passes (planner/node/kept_plans.py). Once an hour every node is planned
-anew as well, and the two plans are compared. Where they differ, the new one is carried out, all that was kept is
-dropped, and people are told: it is a bug of the reconciler, which a kept plan would go on hiding.
+Plans of nodes that do nothing are kept between passes (planner/node/kept_plans.py), and nodes that had no news are not
+asked for any (planner/fleet/quiet_nodes.py). Once an hour every node is asked and planned anew as well, and the two
+plans are compared. Where they differ, the new one is carried out, all that was kept is dropped, and people are told: it
+is a bug of the reconciler, which a kept plan would go on hiding.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import DriftMode
 from reconciler.planner.fleet.plan_request import PlanRequest, records_needed, take_snapshot
 from reconciler.planner.fleet.planner import plan_ahead, plan_with_planner
+from reconciler.planner.fleet.quiet_nodes import QuietNodes
 from reconciler.planner.node.estimates import Estimates, estimates
 from reconciler.planner.node.kept_plans import KeptPlans
 from reconciler.planner.node.planner import NodePlanner
@@ -65,31 +67,36 @@ class PassPlanner:
     def __init__(self, ledger: Ledger, clock: Clock, metrics: Metrics, progress: Progress) -> None:
         self.messages = PassMessages(progress)
         self.kept = KeptPlans()
+        self.quiet = QuietNodes()
         self._ledger = ledger
         self._clock = clock
         self._metrics = metrics
         self._progress = progress
-        self._whole_due: float | None = None  # by the monotonic clock; None: the first pass plans every node anyway
+        self._whole_due: float | None = None  # by the monotonic clock; None: the first pass asks and plans all anyway
         self._estimated: tuple[Fleet, _Durations, Estimates] | None = None
 
     def plan(self, fleet: Fleet, seen: Observation, idle: Sequence[str], signatures: Signatures) -> PlannedPass:
         """Learn and plan. `idle`: nodes that nobody works on, which were looked at."""
-        look = ObservationPass(fleet, seen, idle, self._ledger, self._clock, records_of(fleet, self._ledger))
+        records = records_of(fleet, self._ledger)
+        look = ObservationPass(fleet, seen, idle, self._ledger, self._clock, records, self.kept.signals)
         self.messages.outage(look.outage)
-        look.learn(acts=True)
+        whole_is_due = not look.outage and self._whole_is_due()
+        unlearnt = look.learn_anew(self.quiet, whole=whole_is_due)
         look.copy_holds()
         now = self._clock.now()
         request = PlanRequest(f"pass-{now:%Y%m%d-%H%M%S}", signatures, estimates=self._estimates(fleet))
         snapshot = take_snapshot(self._ledger, fleet, list(fleet.nodes))
         plan, planner = plan_with_planner(fleet, seen, snapshot, now, request, self.kept)
         wrong: dict[str, tuple[str, ...]] = {}
-        if self._whole_is_due():
+        if whole_is_due:
             whole, fresh = plan_with_planner(fleet, seen, snapshot, now, request)
-            wrong, plan, planner = _differing(plan.nodes, whole.nodes), whole, fresh
-        self._metrics.planned(self.kept.made, self.kept.served, len(wrong))
-        if wrong:
+            wrong = _differing(plan.nodes, whole.nodes)
+            plan, planner = whole, fresh
+        self._metrics.planned(self.kept.made, self.kept.served, len(wrong.keys() | unlearnt))
+        if wrong or unlearnt:
             self.kept.drop()
-            self._tell(wrong)
+            self.quiet = QuietNodes()
+            self._tell(wrong, unlearnt)
         return PlannedPass(look, plan, planner, snapshot.known)
 
     async def plan_ahead(
@@ -117,14 +124,22 @@ class PassPlanner:
             known = self._estimated = fleet, durations, estimates(fleet, durations)
         return known[2]
 
-    def _tell(self, wrong: Mapping[str, tuple[str, ...]]) -> None:
-        nodes = [f"{name} ({', '.join(names)})" for name, names in sorted(wrong.items())]
-        shown = ", ".join(nodes[:NAMED]) + (f" and {len(nodes) - NAMED} more" if len(nodes) > NAMED else "")
+    def _tell(self, wrong: Mapping[str, tuple[str, ...]], unlearnt: frozenset[str]) -> None:
+        differ = [f"{name} ({', '.join(names)})" for name, names in sorted(wrong.items())]
+        found = [f"plans that were kept between passes differ from new ones: {_named(differ)}"] if differ else []
+        if unlearnt:
+            found.append(
+                f"what nodes show was learnt late, as they were taken for unchanged: {_named(sorted(unlearnt))}"
+            )
         message = (
-            f"plans that were kept between passes differ from new ones: {shown}. The new ones are carried out, and "
-            "every node is planned anew. This is a bug of the reconciler: please report it"
+            f"{'; '.join(found)}. The new ones are carried out, and every node is asked and planned anew. This is a "
+            "bug of the reconciler: please report it"
         )
-        self._progress(LoopTold("kept_plans", message, problem=True, fields={"nodes": len(wrong)}))
+        self._progress(LoopTold("kept_plans", message, problem=True, fields={"nodes": len(wrong.keys() | unlearnt)}))
+
+
+def _named(nodes: Sequence[str]) -> str:
+    return ", ".join(nodes[:NAMED]) + (f" and {len(nodes) - NAMED} more" if len(nodes) > NAMED else "")
 
 
 def _differing(kept: Mapping[str, NodePlan], whole: Mapping[str, NodePlan]) -> dict[str, tuple[str, ...]]:

@@ -21,9 +21,11 @@ from reconciler.model.plan import NodePlan, is_crashed
 from reconciler.model.records import CHANGES, IDLE, NodeRecord
 from reconciler.model.vocab import BootPhase, Concern, NodeState, UnknownReason
 from reconciler.planner.fleet import signal_history
+from reconciler.planner.fleet.tally import Tally
 from reconciler.planner.node.corroboration import same_uuid, unconfirmed
 from reconciler.planner.node.holds import end_of, is_active, is_copy
 from reconciler.planner.node.retest import is_idle
+from reconciler.planner.node.signal_cache import SignalCache
 from reconciler.planner.node.watchdog import BMC_LOG, WATCHED
 from reconciler.spec.signals import PREFIX
 
@@ -39,11 +41,11 @@ def remember_facts(
     observed: Iterable[Observed],
     records: Mapping[str, NodeRecord],
     now: datetime,
-) -> bool:
+) -> set[str]:
     """Record identities on which BMC and host agree, and since when sources have been silent.
 
-    An identity other than the known one is not recorded before a person confirms it. Return whether anything was news.
-    Nodes of another fleet are left out.
+    An identity other than the known one is not recorded before a person confirms it. Return the nodes of which anything
+    was news. Nodes of another fleet are left out.
     """
     identities: dict[str, tuple[str | None, str | None]] = {}
     silent: list[tuple[str, str, bool]] = []
@@ -61,7 +63,7 @@ def remember_facts(
         with ledger.batch():
             ledger.remember_identities(identities, now)
             ledger.note_silences(silent, now)
-    return bool(identities or silent)
+    return {*identities, *(node for node, _, _ in silent)}
 
 
 _News = tuple[tuple[str | None, str | None] | None, list[tuple[str, str, bool]]]  # identity, silences
@@ -92,21 +94,31 @@ def _news(desired: Desired, seen: Observed, record: NodeRecord) -> _News:
 
 
 def remember_evidence(
-    ledger: NodeStore, fleet: Fleet, observation: Observation, records: Mapping[str, NodeRecord], now: datetime
-) -> None:
+    ledger: NodeStore,
+    fleet: Fleet,
+    observation: Observation,
+    records: Mapping[str, NodeRecord],
+    now: datetime,
+    shown: SignalCache | None = None,
+    states: Tally[str] | None = None,
+) -> set[str]:
     """Record since when nodes show what isolates them, and since when version, spec and drivers are what they are.
 
-    `records`: those of the nodes that were looked at, and that of the fleet's changes (`records_needed`).
+    `records`: those of the nodes that were looked at, and that of the fleet's changes (`records_needed`). `shown`:
+    shared with others that ask what nodes show. `states`: those of all nodes; None: the observation has them all.
+    Return the nodes of which anything was news.
     """
     name = CHANGES + fleet.settings.fleet
     kept = records.get(name)
     known = {} if kept is None else kept.silent_since
-    current = signal_history.states(fleet, observation)
-    over = signal_history.gone(fleet, observation, known, current)
+    tally = signal_history.tally_states(fleet, observation) if states is None else states
+    current = signal_history.states(tally)
+    over = signal_history.gone(tally, known, current)
     news = [(name, key, True) for key in sorted(current - known.keys())] + [(name, key, False) for key in sorted(over)]
-    news += signal_history.signal_updates(fleet, observation, records, kept, now)
+    news += signal_history.signal_updates(fleet, observation, records, kept, now, shown)
     if news:
         ledger.note_silences(news, now)
+    return {node for node, _, _ in news}
 
 
 def remember_signals(ledger: NodeStore, desired: Desired, seen: Observed, record: NodeRecord, now: datetime) -> bool:
@@ -194,14 +206,15 @@ def remember_plans(
     run: str,
     now: datetime,
     known: dict[str, Mapping[str, Any]] | None = None,
+    shown: SignalCache | None = None,
 ) -> Mapping[tuple[str, str], tuple[datetime, datetime]]:
     """Record the drift of these plans, and values that are as desired as applied.
 
     Return when each difference was first and last seen, by (node, path). `observed`: what the plans were made from. A
     node whose planning crashed was not compared, so what is recorded of it stays. `known`: a cache of the values that
-    profiles ask for, by digest.
+    profiles ask for, by digest. `shown`: shared with others that ask what nodes show.
     """
-    known = {} if known is None else known
+    known, shown = {} if known is None else known, shown or SignalCache()
     plans = {
         name: plan
         for name, plan in plans.items()
@@ -209,7 +222,7 @@ def remember_plans(
     }
     hiding = {
         name: of_its_own(
-            name, "noting its drift", partial(unread_signals, fleet.nodes[name].profile, observed[name]), _unknown
+            name, "noting its drift", partial(shown.unread, fleet.nodes[name].profile, observed[name]), _unknown
         )
         for name in plans
     }

@@ -3,16 +3,14 @@
 A repository may be anybody's, as with a pull request, and its configuration names programs: monitors, hooks, filters,
 remote helpers. Reading it runs none of them. `SETTINGS` and `LOCAL` switch off those that reading commands would run.
 Filters can't be switched off, as they may have any name, and submodules have a configuration of their own: no command
-that uses either (status, diff, blame of a work tree) is run. The work tree is compared with the commit byte by byte
-(git_head, git_compare), so that nothing that hides a change from git hides it from us.
+that uses either (status, diff, blame of a work tree) is run. The work tree is compared here, byte by byte, with the
+commit, so that nothing that hides a change from git hides it from us.
 
-Three clients, each for what the others do worse:
+Two clients, each for what the other does worse:
 
     here, GitPython     trees and blobs come from one `git cat-file --batch` that stays open, each read when it is asked
                         for, equal folders once: without it, a process per blob or a batch protocol of our own. The few
                         commands (rev-parse, rev-list, blame, ls-files) are short and local
-    git_head, git       which commit is checked out: the one question that most commands have. Importing GitPython
-                        takes longer than all that they do with a spec
     remote_git, git     fetch, gc: have to end at a deadline and when a task is cancelled, with all their children.
                         GitPython blocks a thread; its `kill_after_timeout` finds children by `pgrep` or `ps`, which
                         small images lack, and sends SIGKILL, which leaves locks and half packs behind
@@ -28,15 +26,18 @@ import difflib
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from reconciler.drivers.git_compare import differences
 from reconciler.drivers.merge_requests import FORMAT, brought
 from reconciler.model.desired import LineOrigin, SpecSource
 from reconciler.model.errors import Diagnostic, Position, SpecError, UsageError
+from reconciler.model.reference import FOLDER
 from reconciler.spec import SpecTree, SpecWalk
 from reconciler.strict_yaml.parse import UnreadableFile
 
@@ -64,10 +65,21 @@ _LINK: Final = 0o120000
 _SEARCHED: Final = 10_000  # commits whose requests are known
 _BLAMED: Final = 16 * 1024 * 1024  # bytes of a file that are searched for lines
 _HASH: Final = re.compile(r"[0-9a-f]{40}")
+_READ_BY_US: Final = (".yaml", ".yml", ".csv")
 
 
 class GitError(UsageError):
     """Raised where git can't answer: no repository, no such revision, no such directory in it."""
+
+
+def describe(directory: Path) -> SpecSource:
+    """Return commit and state of a spec's directory. Outside git, or without a git program, the commit is ""."""
+    with _repository(directory) as repo:
+        if repo is None:
+            return SpecSource(str(directory))
+        if not repo.head.is_valid():  # no commit yet
+            return SpecSource(str(directory), dirty=True)
+        return SpecSource(str(directory), commit=repo.head.commit.hexsha, dirty=_is_dirty(repo, directory))
 
 
 def read_revision(directory: Path, rev: str) -> tuple[Mapping[str, bytes], SpecSource]:
@@ -310,7 +322,10 @@ def _repository(directory: Path) -> Iterator[Repo | None]:
         except (BadObject, ValueError) as error:
             if (found := _HASH.search(str(error))) is None:
                 raise
-            raise lacking(str(repo.working_tree_dir), found[0]) from None
+            raise GitError(
+                f"{repo.working_tree_dir} lacks object {found[0][:12]}, as a partial clone does, and nothing is "
+                "fetched while a spec is read: clone it without --filter, or run git fetch --refetch in it"
+            ) from None
 
 
 def _resolve(repo: Repo, rev: str) -> str:
@@ -326,18 +341,32 @@ def _resolve(repo: Repo, rev: str) -> str:
 
 def _inside(repo: Repo, directory: Path) -> str:
     """Return the directory's path from the top of the repository, "" for the top."""
-    return below(Path(str(repo.working_tree_dir)), directory)
-
-
-def below(top: Path, directory: Path) -> str:
-    """Return the directory's path from the top of its work tree, "" for the top."""
-    relative = directory.resolve().relative_to(top.resolve()).as_posix()
+    top = Path(str(repo.working_tree_dir)).resolve()
+    relative = directory.resolve().relative_to(top).as_posix()
     return "" if relative == "." else relative
 
 
-def lacking(top: str, name: str) -> GitError:
-    """Return the error of a repository that lacks an object which a spec is read from."""
-    return GitError(
-        f"{top} lacks object {name[:12]}, as a partial clone does, and nothing is fetched while a spec is read: clone "
-        "it without --filter, or run git fetch --refetch in it"
-    )
+def _is_dirty(repo: Repo, directory: Path) -> bool:
+    """Say whether a file that a spec may be read from differs from the commit: changed, gone, new, or ignored."""
+    from git import Tree
+
+    below = _inside(repo, directory)
+    try:
+        tree = repo.head.commit.tree / below if below else repo.head.commit.tree
+    except KeyError:
+        return True
+    if not isinstance(tree, Tree):
+        return True
+    new: list[str] = []
+    for name, committed in differences(tree, directory, ""):
+        if committed or name.endswith(_READ_BY_US) or (name.startswith(FOLDER) and name.endswith(".json")):
+            return True
+        new.append(name)
+    if not new:
+        return False
+    where = f":(top,literal){below}" if below else ":(top)"  # an index may claim that any file is tracked
+    with tempfile.TemporaryDirectory(prefix="reconciler-git-") as nowhere:
+        none = {"GIT_INDEX_FILE": f"{nowhere}/none"}
+        listed = repo.git.ls_files("--others", "--exclude-standard", "-z", "--", where, env=none)
+    counted = set(str(listed).split("\0"))
+    return any(f"{below}/{name}".lstrip("/") in counted for name in new)

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from reconciler.drivers.git_head import describe
+from reconciler.drivers.git import describe
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import Diagnostic, UsageError
 from reconciler.model.spec_feed import Fits, Pulled, Trouble, fits_all

@@ -50,14 +50,13 @@ export PATH LC_ALL
 unset d
 for t in /dev/shm /run "${{TMPDIR:-/tmp}}"; do
     d=$(mktemp -d "$t/facts.XXXXXX" 2>/dev/null) || continue
-    {{ printf %{room}s . >"$d/room"; }} 2>/dev/null && : >"$d/room" && break
+    {{ printf %{room}s . >"$d/room"; }} 2>/dev/null && : >"$d/room" && mkdir "$d/answer" 2>/dev/null && break
     rm -rf "$d"
 done
 if [ ! -d "$d" ]; then
     echo 'no directory for temporary files' >&2
     exit 71
 fi
-mkdir "$d/answer"
 trap 'rm -rf "$d"' EXIT
 trap 'exit 70' HUP INT PIPE TERM
 names=
@@ -88,6 +87,7 @@ kill $watchdog 2>/dev/null
 cd "$d" || exit 72
 files=
 late=
+copied=
 for n in $names; do
     if read -r rc 2>/dev/null <"$n.rc" && [ -f "$n.o" ] && [ -f "$n.e" ]; then
         files="$files $n.o $n.e"
@@ -96,15 +96,20 @@ for n in $names; do
     fi
 done
 if [ "$files" ]; then
-    ! cp $files answer || cd answer || exit 72
+    if cp $files answer; then
+        cd answer || exit 72
+        copied=1
+    fi
+    sizes=$(wc -c $files)
 fi
 echo 'RECONCILER-FACTS 2 {nonce}'
 for n in $late; do
     echo "fact $n 124 0 0"
 done
-[ -z "$files" ] || wc -c $files | while read -r size file; do
+[ -z "$files" ] || echo "$sizes" | while read -r size file; do
     if [ "$size" -gt {max} ] && [ "$file" != total ]; then
-        head -c {max} "$file" >"$d/cut" && cp "$d/cut" "$file" && size={max}
+        size={max}
+        [ -z "$copied" ] || {{ head -c {max} "$file" >"$d/cut" && cp "$d/cut" "$file"; }} || exit 72
     fi
     case $file in
     *.o)
@@ -117,7 +122,13 @@ done
     esac
 done
 echo
-[ -z "$files" ] || cat $files || exit 72
+if [ "$copied" ]; then
+    cat $files || exit 72
+elif [ "$files" ]; then
+    echo "$sizes" | while read -r size file; do
+        [ "$file" = total ] || head -c $((size > {max} ? {max} : size)) "$file"
+    done
+fi
 rm -rf "$d"
 trap - EXIT
 echo 'END {nonce}'

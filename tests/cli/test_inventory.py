@@ -16,7 +16,7 @@ import pytest
 
 from reconciler.app.loop_proposals import InventoryProposer
 from reconciler.app.loop_proposer import ProposerOptions
-from reconciler.drivers.git_head import describe
+from reconciler.drivers.git import describe
 from reconciler.drivers.ledger import SqlLedger
 from reconciler.drivers.secrets import Secret
 from reconciler.model.desired import Fleet

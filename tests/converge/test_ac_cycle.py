@@ -207,11 +207,14 @@ class Killed(BaseException):
     """The end of a process."""
 
 
-def dies_in_the_dark(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def dies_in_the_dark(here: World, monkeypatch: pytest.MonkeyPatch, *, cut: bool = True) -> None:
+    """Apply until the run is killed in the midst of the cut. `cut`: after the outlets were switched off."""
+
     async def killed(ctx: ActionContext) -> Outcome:
         here.machine("n0").power("force_off")
-        ctx.journal(cut=[[A, "A0"], [B, "A0"]])
-        here.lab.mains.switch([(A, "A0"), (B, "A0")], on=False)
+        if cut:
+            ctx.journal(cut=[[A, "A0"], [B, "A0"]])
+            here.lab.mains.switch([(A, "A0"), (B, "A0")], on=False)
         raise Killed
 
     with monkeypatch.context() as patch:
@@ -269,18 +272,7 @@ def test_a_run_that_is_killed_in_its_midst_is_gone_on_with(
 ) -> None:
     """A dark BMC tells nothing, so nothing could be planned for its node: the outlets are switched on before a look."""
     here = fed(faults={"n0": {"xid": {"code": 79, "heals": "ac"}}})
-
-    async def killed(ctx: ActionContext) -> Outcome:
-        here.machine("n0").power("force_off")
-        if cut:
-            ctx.journal(cut=[[A, "A0"], [B, "A0"]])
-            here.lab.mains.switch([(A, "A0"), (B, "A0")], on=False)
-        raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setitem(FUNCTIONS, "ac_cycle", killed)
-        with pytest.raises(BaseException):  # noqa: B017 - the group that asyncio makes of it
-            here.apply()
+    dies_in_the_dark(here, monkeypatch, cut=cut)
     here.clock.elapsed += 4000
     for _ in range(2):
         here.apply()

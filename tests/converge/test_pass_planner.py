@@ -102,8 +102,8 @@ def test_poisoned_signals_of_a_node_are_found_too(leader: Leader) -> None:
     leader.machine("n3").inject("xid_79", gpu=1)
     leader.passes()
     signals = leader.planner.kept.signals
-    for node, (profile, observed, _) in list(signals._found.items()):
-        signals._found[node] = profile, observed, ()
+    for told in signals._told.values():
+        told.signals = ()
     plan = leader.plans_again(HOUR).plan
     assert plan.nodes["n3"].changes
     assert "n3" in leader.told()[0]

@@ -16,8 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.drivers.git import GitError, commits_lacking, folder, origins, read_revision
-from reconciler.drivers.git_head import describe
+from reconciler.drivers.git import GitError, commits_lacking, describe, folder, origins, read_revision
 from reconciler.drivers.record import BranchRecorder
 from reconciler.drivers.signers import Signers, unsigned
 from reconciler.model.desired import LineOrigin

@@ -22,12 +22,12 @@ def test_a_node_ends_converged_or_safely_stopped(row: Row) -> None:
 
 
 def test_the_matrix_is_whole() -> None:
-    # test_signal_matrix.py plays the first, of which a run with one apply alone sees nothing; no node here waits for
-    # operators: test_operators.py of tests/converge plays the second, and that action.
+    # test_signal_matrix.py plays the first two, of which a run with one apply alone sees nothing; no node here waits
+    # for operators: test_operators.py of tests/converge plays the third, and that action.
     # A BMC that hangs is reset after a quarter of an hour: test_bmc_reset.py.
     # And no spec here changes passwords of BMCs: test_bmc_password.py.
     # `run` alone subscribes to events: test_event_posts.py.
-    apart = {"dimm_errors", "gpu_not_advertised", "bmc_hung", "password_change", "subscriptions_lost"}
+    apart = {"dimm_errors", "optic", "gpu_not_advertised", "bmc_hung", "password_change", "subscriptions_lost"}
     assert {row.fault.kind for row in ROWS} == {*FAULTS, CLUSTER_DOWN} - apart
     # Decommissioning needs a typed consent, a repair a person's order, and a certificate is due after weeks:
     # test_decommission.py, test_repair.py and test_host_certificate.py of tests/converge play their faults. No node

@@ -74,7 +74,7 @@ def test_filters_narrow_the_map_say_how_many_and_can_be_passed_on(opened: Opened
 
 
 def test_text_finds_names_racks_and_values_that_differ(opened: Opened, pages: Pages) -> None:
-    tab, find = opened(), "gpu-00017"
+    tab, find = opened(), "gpu-000017"
     tab.get_by_label("Find").fill(find)
     assert matching(tab) == 1
     assert tab.locator(".rack:visible").count() == 1, "racks without any are out of the way"
@@ -122,7 +122,7 @@ def test_a_large_map_comes_in_parts_and_comes_whole(opened: Opened) -> None:
     )
     tab.locator('.cell[tabindex="0"]').focus()
     tab.keyboard.press("Control+End")
-    assert focused(tab) == "gpu-01507", "the last of the last block"
+    assert focused(tab) == "gpu-001507", "the last of the last block"
 
 
 # --- one node --------------------------------------------------------------------------------------------------------
@@ -130,8 +130,8 @@ def test_a_large_map_comes_in_parts_and_comes_whole(opened: Opened) -> None:
 
 def test_a_node_in_full_says_what_explain_says(opened: Opened, pages: Pages) -> None:
     """Desired, observed, drift, plan, evidence and history of a node that waits, and failed its bar."""
-    name = "gpu-00007"
-    made, tab = pages.fleet.explained(name), opened("fleet", "#node=gpu-00007")
+    name = "gpu-000007"
+    made, tab = pages.fleet.explained(name), opened("fleet", "#node=gpu-000007")
     panel = tab.get_by_role("dialog", name=name)
     told = panel.inner_text()
     assert headline(made) in told
@@ -166,9 +166,9 @@ def test_a_node_in_full_says_what_explain_says(opened: Opened, pages: Pages) -> 
 
 
 def test_a_node_that_is_held_or_silent_says_why(opened: Opened) -> None:
-    held = opened("fleet", "#node=gpu-00002").get_by_role("dialog")
+    held = opened("fleet", "#node=gpu-000002").get_by_role("dialog")
     assert "a person is looking, ticket 4711" in held.inner_text()
-    silent = opened("fleet", "#node=gpu-00001").get_by_role("dialog")
+    silent = opened("fleet", "#node=gpu-000001").get_by_role("dialog")
     assert "no route to host" in silent.inner_text()
 
 
@@ -213,21 +213,21 @@ def test_all_of_it_goes_by_keyboard(opened: Opened) -> None:
     assert stops.count() == 1, "one stop for the whole map"
     stops.focus()
     tab.keyboard.press("ArrowRight")
-    assert focused(tab) == "gpu-00001"
+    assert focused(tab) == "gpu-000001"
     tab.keyboard.press("End")
-    assert focused(tab) == "gpu-00015"
+    assert focused(tab) == "gpu-000015"
     tab.keyboard.press("Home")
     tab.keyboard.press("ArrowDown")
-    assert focused(tab) == "gpu-00008", "the cell below, in the same rack"
+    assert focused(tab) == "gpu-000008", "the cell below, in the same rack"
     above = place_in_page(tab)
     tab.keyboard.press("ArrowDown")
     below = place_in_page(tab)
     assert abs(below["x"] - above["x"]) < 2
     assert below["y"] > above["y"]
     tab.keyboard.press("ArrowUp")
-    assert focused(tab) == "gpu-00008"
+    assert focused(tab) == "gpu-000008"
     tab.keyboard.press("Control+End")
-    assert focused(tab) == "gpu-00319"
+    assert focused(tab) == "gpu-000319"
     assert stops.count() == 1
 
 
@@ -236,13 +236,13 @@ def test_a_panel_takes_the_focus_and_gives_it_back(opened: Opened) -> None:
     tab.locator('.cell[tabindex="0"]').focus()
     tab.keyboard.press("ArrowRight")
     tab.keyboard.press("Enter")
-    expect(tab.get_by_role("dialog", name="gpu-00001")).to_be_visible()
+    expect(tab.get_by_role("dialog", name="gpu-000001")).to_be_visible()
     assert focused(tab) == "node-title"
     tab.get_by_role("button", name="Next node").press("Enter")
-    expect(tab.get_by_role("dialog", name="gpu-00002")).to_be_visible()
+    expect(tab.get_by_role("dialog", name="gpu-000002")).to_be_visible()
     tab.keyboard.press("Escape")
     expect(tab.locator("#node")).to_be_hidden()
-    assert (focused(tab), fragment(tab)) == ("gpu-00002", "")
+    assert (focused(tab), fragment(tab)) == ("gpu-000002", "")
 
 
 def test_the_table_says_what_the_map_says(opened: Opened, pages: Pages) -> None:
@@ -265,8 +265,8 @@ def test_the_table_says_what_the_map_says(opened: Opened, pages: Pages) -> None:
 
 @pytest.mark.parametrize(
     ("shown", "scheme"),
-    [("", "light"), ("#colour=concern", "dark"), ("#view=table", "light"), ("#node=gpu-00007", "light"),
-     ("#node=gpu-00007", "dark")],
+    [("", "light"), ("#colour=concern", "dark"), ("#view=table", "light"), ("#node=gpu-000007", "light"),
+     ("#node=gpu-000007", "dark")],
 )  # fmt: skip
 def test_readers_and_weak_eyes_can_use_it(opened: Opened, shown: str, scheme: str) -> None:
     """By the rules of axe-core: names, roles, order of headings, contrast."""
@@ -328,7 +328,7 @@ def test_light_and_dark_follow_the_system_until_somebody_switches(opened: Opened
 
 
 @pytest.mark.parametrize("name", ["fleet", "small"])
-@pytest.mark.parametrize("shown", ["", "#view=table", "#node=gpu-00007"])
+@pytest.mark.parametrize("shown", ["", "#view=table", "#node=gpu-000007"])
 def test_a_phone_never_scrolls_sideways(opened: Opened, name: str, shown: str) -> None:
     tab = opened(name, shown, width=360, has_touch=True)
     assert tab.evaluate("document.documentElement.scrollWidth") == 360
@@ -339,7 +339,7 @@ def test_a_phone_never_scrolls_sideways(opened: Opened, name: str, shown: str) -
 
 
 def test_who_wants_no_motion_gets_none(opened: Opened) -> None:
-    tab = opened("fleet", "#node=gpu-00007", reduced_motion="reduce")
+    tab = opened("fleet", "#node=gpu-000007", reduced_motion="reduce")
     assert tab.evaluate("document.getAnimations().length") == 0
     assert tab.evaluate("getComputedStyle(document.documentElement).scrollBehavior") == "auto"
 

@@ -16,7 +16,7 @@ from reconciler.model.records import CHANGES, NodeRecord
 from reconciler.model.signal_changes import SignalChange
 from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
 from reconciler.planner.fleet.planner import plan_fleet
-from reconciler.planner.fleet.signal_history import states
+from reconciler.planner.fleet.signal_history import states, tally_states
 from reconciler.render.spec_change import verdict
 from tests import builders as b
 from tests.planner.test_change import fleet, planned
@@ -51,7 +51,9 @@ def made_after(age: timedelta, fleet: d.Fleet, host: Any) -> Plan:
     observation = Observation("1.0", "test", "", b.NOW, b.NOW, seen)
     records = {name: b.record(node, seen[name]) for name, node in fleet.nodes.items()}
     changes = CHANGES + fleet.settings.fleet
-    records[changes] = NodeRecord(changes, silent_since=dict.fromkeys(states(fleet, observation), b.NOW - age))
+    records[changes] = NodeRecord(
+        changes, silent_since=dict.fromkeys(states(tally_states(fleet, observation)), b.NOW - age)
+    )
     snapshot = LedgerSnapshot(b.LEDGER, records)
     return plan_fleet(fleet, observation, snapshot, b.NOW, PlanRequest("p", b.CONTEXT.signatures))
 

@@ -36,8 +36,8 @@ JUDGES = (
 )
 # What is kept or counted of a node besides: it costs the note, and is told, and decides nothing of the node's own work.
 NOTES = (
-    "reconciler.planner.fleet.storm.signals",
-    "reconciler.converge.remember.unread_signals",
+    "reconciler.planner.node.signal_cache.signals",
+    "reconciler.planner.node.signal_cache.unread_signals",
     "reconciler.converge.remember._news",
     "reconciler.planner.fleet.rollout_member._missing_now",
 )

@@ -26,7 +26,7 @@ from reconciler.notify.found import find
 from reconciler.planner.fleet.domain_incidents import WITHIN, threshold
 from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
 from reconciler.planner.fleet.planner import plan_fleet
-from reconciler.planner.fleet.signal_history import signal_updates, states
+from reconciler.planner.fleet.signal_history import signal_updates, states, tally_states
 from reconciler.planner.node.conditions import TREATED
 from reconciler.render import drift as drift_text
 from reconciler.render import plan as plan_text
@@ -90,7 +90,9 @@ def planned(shown: tuple[Node, ...], **more: NodeRecord) -> Plan:
     fleet = d.Fleet(replace(b.SETTINGS, budgets=(d.BudgetLimit("fleet", "100%"),)), d.SpecSource("spec"), wanted, "d")
     observation = Observation("1.0", "test", "", b.NOW, b.NOW, seen)
     name = CHANGES + fleet.settings.fleet
-    records[name] = NodeRecord(name, silent_since=dict.fromkeys(states(fleet, observation), b.NOW - timedelta(days=1)))
+    records[name] = NodeRecord(
+        name, silent_since=dict.fromkeys(states(tally_states(fleet, observation)), b.NOW - timedelta(days=1))
+    )
     snapshot = LedgerSnapshot(b.LEDGER, records)
     made = plan_fleet(fleet, observation, snapshot, b.NOW, PlanRequest("p", b.CONTEXT.signatures))
     assert not any(is_crashed(plan) for plan in made.nodes.values())

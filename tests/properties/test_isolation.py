@@ -18,7 +18,7 @@ from reconciler.model.records import CHANGES, ISOLATED, RETRACTED, STORM, Attemp
 from reconciler.model.vocab import WindowKind
 from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
 from reconciler.planner.fleet.planner import plan_fleet
-from reconciler.planner.fleet.signal_history import states
+from reconciler.planner.fleet.signal_history import states, tally_states
 from tests import builders as b
 
 OLD = b.NOW - timedelta(days=1)
@@ -73,7 +73,7 @@ def planned(case: Case) -> tuple[Plan, dict[str, str]]:
     observation = Observation("1.0", "test", "", b.NOW, b.NOW, seen)
     since: datetime = b.NOW - timedelta(minutes=5) if case.changed else OLD
     name = CHANGES + settings.fleet
-    records[name] = NodeRecord(name, silent_since=dict.fromkeys(states(fleet, observation), since))
+    records[name] = NodeRecord(name, silent_since=dict.fromkeys(states(tally_states(fleet, observation)), since))
     holds = [Hold(at, name, "mine", "ops", OLD) for at, (name, state) in enumerate(kinds.items()) if state == "held"]
     holds += [Hold(98, STORM, "a storm", "storm brake", OLD)] if case.braked else []
     holds += [Hold(99, RETRACTED + "gpu_missing", "wrong", "ops", OLD)] if case.retracted else []

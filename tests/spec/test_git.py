@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.drivers.git import GitError, commits_lacking, read_revision
-from reconciler.drivers.git_head import describe
+from reconciler.drivers.git import GitError, commits_lacking, describe, read_revision
 from reconciler.model.errors import SpecError
 from reconciler.spec import load_spec
 from tests.spec.example import changed
@@ -73,24 +72,6 @@ def test_a_yaml_file_that_git_ignores_makes_it_dirty(spec: Path) -> None:
     assert not describe(spec).dirty
     (spec / "x.local.yaml").write_text("x")
     assert describe(spec).dirty
-
-
-def test_a_repository_of_sha256_and_one_of_another_owner(spec: Path, tmp_path: Path) -> None:
-    """Git reads no object of a repository that belongs to somebody else: its commit is not known."""
-    other = tmp_path / "other"
-    git(tmp_path, "init", "-q", "--object-format=sha256", str(other))
-    shutil.copytree(spec, other / "spec")
-    (other / "spec" / "link").symlink_to("fleet.yaml")
-    git(other, "add", ".")
-    git(other, "commit", "-q", "-m", "one")
-    found = describe(other / "spec")
-    assert (found.commit, found.dirty) == (git(other, "rev-parse", "HEAD"), False)
-    (other / "spec" / "fleet.yaml").write_text("x")
-    assert describe(other / "spec").dirty
-    if os.getuid() == 0:
-        os.chown(other, 65534, -1)
-        os.chown(other / ".git", 65534, -1)
-        assert (describe(other / "spec").commit, describe(other / "spec").dirty) == ("", True)
 
 
 def test_outside_git_there_is_no_commit(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def test_tiles_and_text_narrow_the_list(live: Live, opened: Opened) -> None:
     expect(tab.locator("#found")).to_have_text(f"{many} of 320 nodes")
     assert tab.locator("#list tbody tr").count() == many
     tab.locator(".tile", has_text="Held").click()
-    tab.get_by_label("Find").fill("gpu-00017")
+    tab.get_by_label("Find").fill("gpu-000017")
     expect(tab.locator("#found")).to_have_text("1 of 320 nodes")
     tab.get_by_label("Find").fill("")
     tab.get_by_role("button", name="Show all 320").click()
@@ -168,7 +168,7 @@ def test_a_node_shows_its_difference_its_past_and_can_be_linked_to(live: Live, o
 
 def test_an_entry_of_the_journal_is_told_at_once(live: Live, opened: Opened) -> None:
     tab = opened()
-    live.ledger.note("gpu-00017", "note", HOSTILE, live.workspace.clock.now())
+    live.ledger.note("gpu-000017", "note", HOSTILE, live.workspace.clock.now())
     expect(tab.locator("#feed li").first).to_contain_text(HOSTILE)
     assert tab.locator("#feed img").count() == 0, "words are text"
 
@@ -476,5 +476,5 @@ def test_a_stream_in_which_nothing_comes_is_asked_for_anew(
     tab.clock.fast_forward("50")
     expect(tab.locator("#stream")).to_have_text("reconnecting", timeout=30_000)
     expect(tab.locator("#stream")).to_have_text("live", timeout=30_000)
-    live.ledger.note("gpu-00017", "note", "heard again", live.workspace.clock.now())
+    live.ledger.note("gpu-000017", "note", "heard again", live.workspace.clock.now())
     expect(tab.locator("#events")).to_contain_text("heard again", timeout=30_000)

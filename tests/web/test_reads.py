@@ -77,7 +77,7 @@ def test_errors_are_problem_documents(live: Live, client: httpx.Client) -> None:
     answer = client.get("/api/v1/nodes/gpu-nowhere")
     assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
     assert answer.json()["detail"] == f"fleet {live.material.plan.fleet} has no node 'gpu-nowhere'"
-    answer = client.get("/api/v1/nodes/gpu-00000/history?last=0")
+    answer = client.get("/api/v1/nodes/gpu-000000/history?last=0")
     assert answer.status_code == 422
     assert problems(told, "/api/v1/nodes/{name}/history", "get", answer) == []
     assert "query.last" in answer.json()["detail"]

@@ -62,12 +62,12 @@ def test_a_stop_is_lifted_by_an_admin_alone(live: Live, writer: httpx.Client) ->
     ("method", "path", "body", "why"),
     [
         ("POST", "holds", {"subject": "gpu-nowhere", "reason": "x"}, "has no 'gpu-nowhere'"),
-        ("POST", "holds", {"subject": "gpu-00000", "reason": "  "}, "give a reason"),
-        ("POST", "holds", {"subject": "gpu-00000", "reason": "x" * 501}, "longer than 500"),
-        ("POST", "holds", {"subject": "gpu-00000", "reason": "x", "for_s": -1}, "between 0 and"),
-        ("POST", "holds", {"subject": "gpu-00000"}, "body.reason"),
+        ("POST", "holds", {"subject": "gpu-000000", "reason": "  "}, "give a reason"),
+        ("POST", "holds", {"subject": "gpu-000000", "reason": "x" * 501}, "longer than 500"),
+        ("POST", "holds", {"subject": "gpu-000000", "reason": "x", "for_s": -1}, "between 0 and"),
+        ("POST", "holds", {"subject": "gpu-000000"}, "body.reason"),
         ("POST", "stop", {"reason": ""}, "give a reason"),
-        ("DELETE", "holds/gpu-00000", None, "is not held"),
+        ("DELETE", "holds/gpu-000000", None, "is not held"),
     ],
 )
 def test_what_makes_no_sense_is_refused_and_writes_nothing(
@@ -122,9 +122,9 @@ def test_where_the_loop_corrects_there_is_nothing_to_approve(live: Live, writer:
 
 
 WRITES = [
-    ("POST", "approvals", {"nodes": {"gpu-00000": "0"}, "reason": "x"}, "admin"),
-    ("POST", "holds", {"subject": "gpu-00000", "reason": "x"}, "operator"),
-    ("DELETE", "holds/gpu-00000", None, "operator"),
+    ("POST", "approvals", {"nodes": {"gpu-000000": "0"}, "reason": "x"}, "admin"),
+    ("POST", "holds", {"subject": "gpu-000000", "reason": "x"}, "operator"),
+    ("DELETE", "holds/gpu-000000", None, "operator"),
     ("DELETE", "holds/fleet/%2A", None, "admin"),
     ("DELETE", "holds/fleet/storm", None, "admin"),
     ("DELETE", "holds/isolation/xid_79", None, "admin"),

@@ -96,7 +96,7 @@ class PrometheusMetrics:
             self._plans.labels(how)  # present from the start, as 0
         self._wrong = Counter(
             "reconciler_kept_plans_wrong",
-            "Nodes whose kept plans a whole pass found wrong: a bug of the reconciler.",
+            "Nodes whose kept plans a whole pass found wrong, or that had news unasked: a bug of the reconciler.",
             registry=registry,
         )
         self._unrecorded = Counter(

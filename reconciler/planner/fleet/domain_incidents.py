@@ -14,10 +14,11 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Final
 
-from reconciler.health.signals import unread_signals
 from reconciler.health.table import Group, HealthTable, health_table
+from reconciler.model.crash import Crash, of_its_own
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.observed import Observation, Observed
 from reconciler.model.plan import Incident
@@ -139,10 +140,19 @@ class Look:
 
 def active_incidents(look: Look) -> tuple[DomainIncident, ...]:
     """Return the incidents that are not over."""
-    nodes = [(name, node) for name, node in look.fleet.nodes.items() if _may_show(look, name, node)]
-    signs = [sign for name, node in nodes for sign in _signs(look, name, node)]
+    signs: list[Sign] = []
+    for name, node in look.fleet.nodes.items():
+        signs += of_its_own(name, "looking for an incident", partial(_signs_of, look, name, node), _no_signs)
     found = incidents(signs, look.fleet.nodes, health_table(look.fleet.settings.health)) if signs else ()
     return tuple(one for one in found if one.ended is None)
+
+
+def _no_signs(_crash: Crash) -> tuple[Sign, ...]:
+    return ()
+
+
+def _signs_of(look: Look, name: str, node: Desired) -> tuple[Sign, ...]:
+    return tuple(_signs(look, name, node)) if _may_show(look, name, node) else ()
 
 
 def _may_show(look: Look, name: str, node: Desired) -> bool:
@@ -161,22 +171,26 @@ def _signs(look: Look, name: str, node: Desired) -> Iterator[Sign]:
         earlier = unhealed_signals(node, seen, record, found) if record.silent_since else ()
         shown = {one.path for one in (*found, *earlier) if one.rule.domains}
     signs = [Sign(name, path, record.silent_since.get(SHARED + path, look.now)) for path in sorted(shown)]
-    signs += _kept(record, seen, node, shown, look.now) if record.silent_since else ()
+    signs += _kept(record, seen, node, shown, look) if record.silent_since else ()
     looked = record.released_at
     yield from (one for one in signs if look.counts(node, one.path) and (looked is None or one.since > looked))
 
 
 def _kept(
-    record: NodeRecord, seen: Observed | None, node: Desired, shown: AbstractSet[str], now: datetime
+    record: NodeRecord, seen: Observed | None, node: Desired, shown: AbstractSet[str], look: Look
 ) -> Iterator[Sign]:
-    unread = None if seen is None else unread_signals(node.profile, seen)
     for key, at in record.silent_since.items():
         if key.startswith(SHARED) and (path := key.removeprefix(SHARED)) not in shown:
-            if unread is None or (unread and path.startswith(unread)):
+            if seen is None or _is_unread(path, node, seen, look.signals):
                 yield Sign(record.node, path, at)
-        elif key.startswith(WAS_SHARED) and at > now - WITHIN:
+        elif key.startswith(WAS_SHARED) and at > look.now - WITHIN:
             path, _, begun = key.removeprefix(WAS_SHARED).partition(BEGUN)
             yield Sign(record.node, path, datetime.fromisoformat(begun), at)
+
+
+def _is_unread(path: str, node: Desired, seen: Observed, signals: SignalCache) -> bool:
+    unread = signals.unread(node.profile, seen)
+    return bool(unread) and path.startswith(unread)
 
 
 def by_node(found: Iterable[DomainIncident]) -> Mapping[str, Mapping[str, str]]:
@@ -204,14 +218,13 @@ def as_incident(one: DomainIncident) -> Incident:
 
 
 def shared_updates(
-    node: Desired, seen: Observed, record: NodeRecord, shown: AbstractSet[str], now: datetime
+    node: Desired, seen: Observed, record: NodeRecord, shown: AbstractSet[str], now: datetime, signals: SignalCache
 ) -> Iterator[tuple[str, bool]]:
     """Yield (key, whether it is kept from now on). `shown`: paths of signals that a domain may cause, as read now."""
     yield from ((SHARED + path, True) for path in sorted(shown) if SHARED + path not in record.silent_since)
-    unread = unread_signals(node.profile, seen) if record.silent_since else ()
     for key, at in record.silent_since.items():
         path = key.removeprefix(SHARED)
-        if key.startswith(SHARED) and path not in shown and not (unread and path.startswith(unread)):
+        if key.startswith(SHARED) and path not in shown and not _is_unread(path, node, seen, signals):
             yield key, False
             yield f"{WAS_SHARED}{path}{BEGUN}{at.isoformat()}", True
         elif key.startswith(WAS_SHARED) and at <= now - WITHIN:

@@ -25,7 +25,7 @@ from reconciler.planner.fleet.k3s_order import K3sOrder
 from reconciler.planner.fleet.kubelet_order import KubeletOrder
 from reconciler.planner.fleet.permit import Permit
 from reconciler.planner.fleet.rollout_member import RolloutMember, rollout_member
-from reconciler.planner.fleet.rollouts import Progress, Rollouts, rollouts
+from reconciler.planner.fleet.rollouts import Progress, Rollouts, pending, rollouts
 from reconciler.planner.fleet.serving_groups import may_lack
 from reconciler.planner.fleet.taken_out import taken_out
 from reconciler.planner.fleet.windows import Windows
@@ -236,10 +236,14 @@ class LivePermit:
 class _Pool:
     """The rollout of one pool, and all active members of the pool.
 
-    `missing`: by wave, the members that it still waits for. `until`: when time alone may change something.
+    `names`: theirs. `members`: while nothing is pending in the pool, only those that were taken in since, as nobody
+    asks for the others. `missing`: by wave, the members that it still waits for. `until`: when time alone may change
+    something.
     """
 
+    names: list[str] = field(default_factory=list)
     members: dict[str, RolloutMember] = field(default_factory=dict)
+    pending: bool = False
     progress: Progress | None = None
     missing: dict[int, set[str]] = field(default_factory=dict)
     until: datetime | None = None
@@ -249,7 +253,8 @@ class _Pool:
 class LiveRollouts:
     """The rollouts of some pools. A pool is judged again only when something may matter to a node that waits.
 
-    `pools`: those in question; None = all.
+    `pools`: those in question; None = all. `observation` must not change meanwhile: members of a pool in which nothing
+    is pending are judged by it when something is.
     """
 
     def __init__(
@@ -265,11 +270,25 @@ class LiveRollouts:
         self._values: dict[str, Mapping[str, Any]] = {}
         self._pools: dict[str, _Pool] = {}
         self._holds: Holds = {}
+        self._begun = observation.nodes, dict(plans), records, now
         for name, node in fleet.nodes.items() if pools is None or pools else ():
             if node.state is NodeState.ACTIVE and (pools is None or node.pool in pools):
-                record = records.get(name) or NodeRecord(name)
-                found = self._member(name, observation.nodes.get(name), plans.get(name), record, now)
-                self._pools.setdefault(node.pool, _Pool()).members[name] = found
+                pool, plan = self._pools.setdefault(node.pool, _Pool()), plans.get(name)
+                pool.names.append(name)
+                pool.pending = pool.pending or plan is None or (bool(plan.drift) and bool(pending(plan)))
+        for pool in self._pools.values():
+            if pool.pending:
+                self._judge_all(pool)
+
+    def _judge_all(self, pool: _Pool) -> None:
+        """Judge the members that were not taken in since, by what was known at the beginning."""
+        seen, plans, records, now = self._begun
+        known = pool.members
+        pool.pending, pool.members = True, {
+            name: known.get(name)
+            or self._member(name, seen.get(name), plans.get(name), records.get(name) or NodeRecord(name), now)
+            for name in pool.names
+        }  # fmt: skip
 
     def _member(
         self, name: str, observed: Observed | None, plan: NodePlan | None, record: NodeRecord, now: datetime
@@ -283,10 +302,13 @@ class LiveRollouts:
     def see(self, observed: Observed, plan: NodePlan | None, record: NodeRecord, now: datetime) -> None:
         """Take in a node that was worked on, or looked at again."""
         name = observed.node
-        pool = self._pools.get(self._fleet.nodes[name].pool)
-        if pool is None or name not in pool.members:
+        node = self._fleet.nodes[name]
+        pool = self._pools.get(node.pool)
+        if pool is None or node.state is not NodeState.ACTIVE:
             return
         found = pool.members[name] = self._member(name, observed, plan, record, now)
+        if found.pending and not pool.pending:
+            self._judge_all(pool)
         pool.stale = pool.stale or self._matters(pool, found)
 
     def begun(self, pool: str) -> None:

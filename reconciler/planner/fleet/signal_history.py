@@ -7,31 +7,37 @@ a day even if the signal disappears meanwhile. The changes of a fleet have a rec
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from datetime import datetime, timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from reconciler import __version__
 from reconciler.diff.ignore import IgnoreRules
 from reconciler.gate.certificate import digest_of
-from reconciler.health.signals import Signal, signals, unread_signals
+from reconciler.health.signals import Signal
 from reconciler.health.table import Effect
+from reconciler.model.crash import Crash, of_its_own
 from reconciler.model.desired import Desired, DesiredInventory, Fleet, Profile, Remediation
 from reconciler.model.observed import Answered, Observation, Observed
 from reconciler.model.records import LASTS, NodeRecord
 from reconciler.model.signal_changes import SignalChange
 from reconciler.model.vocab import NodeState
 from reconciler.planner.fleet.domain_incidents import shared_updates
+from reconciler.planner.fleet.tally import Tally
 from reconciler.planner.node.actions import spec_of
 from reconciler.planner.node.boot_proofs import boot_signals
 from reconciler.planner.node.counted import counter_signals, counter_updates
 from reconciler.planner.node.late_events import log_updates, with_late
+from reconciler.planner.node.signal_cache import SignalCache
 from reconciler.planner.node.unhealed import kept_updates, unhealed_signals
 from reconciler.planner.node.withheld import lasting_updates
 
+Updates = tuple[tuple[str, bool], ...]  # (key, whether the signal is shown now)
+
 NEWS = timedelta(hours=1)
 AFTER = " after "
+UNREAD = "unread "  # before a pool, among the keys of its nodes: the driver of this one was not read
 FLAPS = timedelta(days=1)  # a signal that returns within a day after a change is still that change's
 
 
@@ -43,26 +49,28 @@ def first_seen(key: str) -> tuple[str, str]:
     return signal, change
 
 
-def states(fleet: Fleet, observation: Observation) -> frozenset[str]:
-    """Return the current version, specs and drivers, each as a key of the fleet's record of changes."""
-    found = {f"reconciler {__version__}"}
+def states_of(node: Desired, seen: Observed | None) -> tuple[str, ...]:
+    """Return the spec and the driver of a node, as keys of the fleet's record of changes; or that it was not read."""
+    driver = None if seen is None else _driver(seen)
+    return _spec(node.pool, node.profile), f"driver {node.pool} {driver}" if driver is not None else UNREAD + node.pool
+
+
+def tally_states(fleet: Fleet, observation: Observation) -> Tally[str]:
+    """Count the specs and drivers of all nodes of a fleet."""
+    found = Tally[str]()
     for name, node in fleet.nodes.items():
-        found.add(_spec(node.pool, node.profile))
-        seen = observation.nodes.get(name)
-        driver = None if seen is None else _driver(seen)
-        if driver is not None:
-            found.add(f"driver {node.pool} {driver}")
-    return frozenset(found)
+        found.take(name, states_of(node, observation.nodes.get(name)))
+    return found
 
 
-def gone(fleet: Fleet, observation: Observation, known: Mapping[str, datetime], now: frozenset[str]) -> frozenset[str]:
+def states(tally: Iterable[str]) -> frozenset[str]:
+    """Return the current version, specs and drivers, each as a key of the fleet's record of changes."""
+    return frozenset([f"reconciler {__version__}", *(key for key in tally if not key.startswith(UNREAD))])
+
+
+def gone(tally: Iterable[str], known: Mapping[str, datetime], now: frozenset[str]) -> frozenset[str]:
     """Return the recorded keys that no longer hold. A pool that was not read in full keeps its drivers."""
-    unread_pools = {
-        node.pool
-        for name, node in fleet.nodes.items()
-        if (seen := observation.nodes.get(name)) is None or _driver(seen) is None
-    }
-    kept = tuple(f"driver {pool} " for pool in unread_pools)
+    kept = tuple(f"driver {key.removeprefix(UNREAD)} " for key in tally if key.startswith(UNREAD))
     return frozenset(key for key in known if key not in now and not (kept and key.startswith(kept)))
 
 
@@ -90,14 +98,15 @@ def after_change(
 
 
 def kept_signals(
-    desired: Desired, seen: Observed, record: NodeRecord
-) -> tuple[tuple[Signal, ...], tuple[tuple[str, bool], ...]]:
+    desired: Desired, seen: Observed, record: NodeRecord, signals: SignalCache | None = None
+) -> tuple[tuple[Signal, ...], Updates]:
     """Return the signals of a node, and what the ledger keeps to judge them later: signals, and looks at counters.
 
-    The latter as (key, whether it is kept from now on).
+    The latter as (key, whether it is kept from now on). `signals`: shared with others that ask what nodes show.
     """
     risen = counter_signals(desired, seen, record)
-    found = (*signals(desired.profile, seen), *boot_signals(desired, seen, record), *risen)
+    shown = (signals or SignalCache()).of(desired.profile, seen)
+    found = (*shown, *boot_signals(desired, seen, record), *risen)
     found = with_late(found, desired, seen, record)
     earlier = unhealed_signals(desired, seen, record, found)
     looks, events = counter_updates(desired, seen, record, risen), kept_updates(desired, seen, record, found)
@@ -110,35 +119,55 @@ def signal_updates(
     records: Mapping[str, NodeRecord],
     changes: NodeRecord | None,
     now: datetime,
+    signals: SignalCache | None = None,
 ) -> Iterator[tuple[str, str, bool]]:
     """Yield (node, key, whether it is shown now) for signals that are new to the ledger, or over."""
+    signals = signals or SignalCache()
     rules = IgnoreRules(fleet.settings.ignore, now)
     for name, seen in observation.nodes.items():
         desired, record = fleet.nodes.get(name), records.get(name)
         if desired is None or record is None:
             continue
-        if desired.state is not NodeState.ACTIVE:  # whoever has it reads its log
-            yield from ((name, key, new) for key, new in log_updates(seen, record))
+        change = partial(after_change, fleet, seen, record, changes, now)
+        look = partial(_updates_of, desired, seen, record, rules, change, now, signals)
+        yield from ((name, *update) for update in of_its_own(name, "noting its signals", look, _nothing_noted))
+
+
+def _nothing_noted(_crash: Crash) -> Updates:
+    return ()
+
+
+def _updates_of(
+    desired: Desired,
+    seen: Observed,
+    record: NodeRecord,
+    rules: IgnoreRules,
+    change: Callable[[], str],
+    now: datetime,
+    signals: SignalCache,
+) -> Updates:
+    """Return what is new of one node. `change`: as `after_change`."""
+    if desired.state is not NodeState.ACTIVE:  # whoever has it reads its log
+        return tuple(log_updates(seen, record))
+    kept = {first_seen(key)[0]: key for key in record.silent_since if key.startswith("health.")}
+    found, updates = kept_signals(desired, seen, record, signals)
+    outside = {one.path for one in found if one.rule.domains and rules.match(desired, one.path) is None}
+    news = [*updates, *shared_updates(desired, seen, record, outside, now, signals)]
+    if not kept and not found and not any(key.startswith(LASTS) for key in record.silent_since):
+        return tuple(news)
+    missing = signals.unread(desired.profile, seen)
+    news += lasting_updates(found, missing, record)
+    hard = (signal.path for signal in found if signal.effect is Effect.ISOLATES)
+    shown = {path for path in hard if rules.match(desired, path) is None}
+    for signal in sorted(shown - kept.keys()):
+        before = change()
+        news.append((signal + (AFTER + before if before else ""), True))
+    for signal, key in kept.items():
+        if signal in shown or (missing and signal.startswith(missing)):
             continue
-        kept = {first_seen(key)[0]: key for key in record.silent_since if key.startswith("health.")}
-        found, updates = kept_signals(desired, seen, record)
-        yield from ((name, key, new) for key, new in updates)
-        outside = {one.path for one in found if one.rule.domains and rules.match(desired, one.path) is None}
-        yield from ((name, key, new) for key, new in shared_updates(desired, seen, record, outside, now))
-        if not kept and not found and not any(key.startswith(LASTS) for key in record.silent_since):
-            continue
-        missing = unread_signals(desired.profile, seen)
-        yield from ((name, key, new) for key, new in lasting_updates(found, missing, record))
-        hard = (signal.path for signal in found if signal.effect is Effect.ISOLATES)
-        shown = {path for path in hard if rules.match(desired, path) is None}
-        for signal in sorted(shown - kept.keys()):
-            change = after_change(fleet, seen, record, changes, now)
-            yield name, signal + (AFTER + change if change else ""), True
-        for signal, key in kept.items():
-            if signal in shown or (missing and signal.startswith(missing)):
-                continue
-            if not first_seen(key)[1] or record.silent_since[key] <= now - FLAPS:
-                yield name, key, False
+        if not first_seen(key)[1] or record.silent_since[key] <= now - FLAPS:
+            news.append((key, False))
+    return tuple(news)
 
 
 def _driver(seen: Observed) -> str | None:

@@ -23,7 +23,6 @@ from functools import partial
 from typing import Any
 
 from reconciler.diff.ignore import IgnoreRules
-from reconciler.health.signals import signals
 from reconciler.health.table import Effect
 from reconciler.model.crash import Crash, of_its_own
 from reconciler.model.desired import Desired, Fleet
@@ -32,6 +31,7 @@ from reconciler.model.records import BAD, MARK_TAINT, NO_CLUSTER, OWNER_ANNOTATI
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import NodeState, Power, UnknownReason
 from reconciler.planner.node.holds import Holds, held
+from reconciler.planner.node.signal_cache import SignalCache
 
 NOT_READY = "not ready"
 LEAST_OF_FLEET = 3  # two nodes anywhere within minutes are a coincidence; a third is none
@@ -70,10 +70,18 @@ class Storm:
         )
 
 
-def symptom(desired: Desired, seen: Observed, rules: IgnoreRules, *, in_no_cluster: bool = False) -> str | None:
+def symptom(
+    desired: Desired,
+    seen: Observed,
+    rules: IgnoreRules,
+    *,
+    in_no_cluster: bool = False,
+    signals: SignalCache | None = None,
+) -> str | None:
     """Return how a node is bad, in a word or two; "" when it is not, None when that can't be told, or is expected.
 
     `in_no_cluster`: a teardown took it out of its cluster, so it is expected not to be ready; a fault counts as ever.
+    `signals`: shared with others that ask what nodes show.
     """
     member = seen.member
     joined = desired.profile.membership is not None
@@ -86,7 +94,7 @@ def symptom(desired: Desired, seen: Observed, rules: IgnoreRules, *, in_no_clust
         return NOT_READY
     if is_unread(seen):
         return None
-    for signal in signals(desired.profile, seen):
+    for signal in (signals or SignalCache()).of(desired.profile, seen):
         lasts = signal.rule.lasts_s  # it may be over in a moment, and an incident of its domain is told apart
         if signal.effect is not Effect.REPORTS and not lasts and rules.match(desired, signal.path) is None:
             return signal.name
@@ -95,11 +103,14 @@ def symptom(desired: Desired, seen: Observed, rules: IgnoreRules, *, in_no_clust
 
 
 def bad_nodes(
-    fleet: Fleet, observation: Observation, records: Mapping[str, NodeRecord] = NO_RECORDS
+    fleet: Fleet,
+    observation: Observation,
+    records: Mapping[str, NodeRecord] = NO_RECORDS,
+    signals: SignalCache | None = None,
 ) -> Mapping[str, str | None]:
     """Return the active nodes that are bad now, whatever the cause, and how; None: that can't be told, or is expected.
 
-    `records`: of those that a teardown may have taken out of their cluster.
+    `records`: of those that a teardown may have taken out of their cluster. `signals`: as of `symptom`.
     """
     found = {}
     rules = IgnoreRules(fleet.settings.ignore, observation.finished_at)
@@ -108,7 +119,7 @@ def bad_nodes(
         if desired is None or desired.state is not NodeState.ACTIVE:
             continue
         expected = name in records and NO_CLUSTER in records[name].silent_since
-        look = partial(symptom, desired, seen, rules, in_no_cluster=expected)
+        look = partial(symptom, desired, seen, rules, in_no_cluster=expected, signals=signals)
         how = of_its_own(name, "looking for a storm", look, _cannot_tell)
         if how != "":
             found[name] = how

@@ -17,9 +17,10 @@ How a signal that was raised is healed is what its row says (unhealed.py): that 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 from reconciler.gate.certificate import CLOCK_SKEW
@@ -82,7 +83,9 @@ def counter_signals(desired: Desired, observed: Observed, record: NodeRecord) ->
         signal
         for group in groups
         if (look := looks.get(group)) is not None and look.since is not None and not _is_released(record, look.since)
-        for signal in _risen(_compared(facts, group, groups, look), look, _Age.of(group, observed, look, by_rate))
+        for signal in _risen(
+            _compared(facts, group, groups, look), look, partial(_Age.of, group, observed, look, by_rate)
+        )
     )
 
 
@@ -134,18 +137,17 @@ def counter_updates(
         if counters is None:
             continue
         look = looks.get(group) or _Look()
-        names = _names(rules)
         if look.since is None or _is_released(record, look.since):
             begins = True
         else:
-            lasted = observed.host.at - look.since
-            over = lasted >= timedelta(seconds=group.seconds) or lasted < -CLOCK_SKEW  # of a clock that was set back
+            at, lasts = observed.host.at, timedelta(seconds=group.seconds)
+            over = at >= look.since + lasts or at < look.since - CLOCK_SKEW  # of a clock that was set back
             begins = over and not any(rule.name in raised for rule in rules)
         if begins:
             if "" in look.keys:
                 yield look.keys[""], False
             yield _key(group, boot), True
-        yield from _values_moved(_Sample(group, boot, counters, _unread(facts, group, groups)), look, names, begins)
+        yield from _values_moved(_Sample(group, boot, counters, _unread(facts, group, groups)), look, rules, begins)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,10 +164,14 @@ class _Sample:
         return _key(self.group, self.boot, device, above) if above else None
 
 
-def _values_moved(sample: _Sample, look: _Look, names: frozenset[str], begins: bool) -> Iterator[tuple[str, bool]]:
+def _values_moved(
+    sample: _Sample, look: _Look, rules: Collection[CounterRule], begins: bool
+) -> Iterator[tuple[str, bool]]:
     lacks = sample.unread if begins else sample.unread & look.unread
     yield from _moved(look.keys.get(_UNREAD), sample.key(_UNREAD, dict.fromkeys(lacks, 1)))
-    for device in {*sample.counters, *(look.values if begins else ())} - {_UNREAD}:
+    devices = {*sample.counters, *(look.values if begins else ())} - {_UNREAD}
+    names = _names(rules) if devices else frozenset[str]()
+    for device in devices:
         now = sample.counters.get(device, {})
         values = {name: now.get(name, 0) for name in names} if begins else look.moved(device, now, names, sample.unread)
         if values is not None:
@@ -176,10 +182,11 @@ def _unread(
     facts: HostFacts, group: CounterGroup, groups: Mapping[CounterGroup, Collection[CounterRule]]
 ) -> frozenset[str]:
     """Return the counters of a group, and the devices, that were not read, as the notes of the source say."""
-    noted = {key.removeprefix(f"{group.field}.") for key in facts.unknown if key.startswith(f"{group.field}.")}
-    of_others = (
-        {name for other in groups if other.field == group.field for name in _names(groups[other])} if noted else ()
-    )
+    begin = f"{group.field}."
+    noted = {key.removeprefix(begin) for key in facts.unknown if key.startswith(begin)}
+    if not noted:
+        return frozenset()
+    of_others = {name for other in groups if other.field == group.field for name in _names(groups[other])}
     return frozenset(noted.difference(of_others) | noted.intersection(_names(groups[group])))
 
 
@@ -220,10 +227,12 @@ def _compared(
             yield from ((device, values, one) for one in groups[group] if unread.isdisjoint(one.counters))
 
 
-def _risen(compared: Iterator[tuple[str, Mapping[str, int], CounterRule]], look: _Look, age: _Age) -> Iterator[Signal]:
+def _risen(
+    compared: Iterator[tuple[str, Mapping[str, int], CounterRule]], look: _Look, aged: Callable[[], _Age]
+) -> Iterator[Signal]:
     for device, values, one in compared:
         rise = look.rise(device, values, one.counters)
-        if rise is not None and _beyond(one, rise, age):
+        if rise and _beyond(one, rise, age := aged()):  # what rests is no evidence, however old the look
             detail = rise_of(device, one.counters, rise, format_duration(max(age.seconds, 1.0)))
             yield Signal(one.name, detail, one.rule)
 

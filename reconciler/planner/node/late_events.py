@@ -52,7 +52,7 @@ def log_updates(observed: Observed, record: NodeRecord) -> Iterator[tuple[str, b
     if not isinstance(observed.inventory, Answered) or not isinstance(observed.hot, Answered):
         return
     inventory, at = observed.inventory.value, observed.inventory.at
-    if inventory.events is None or "events" in inventory.unknown or abs(observed.hot.at - at) > _FRESH:
+    if inventory.events is None or "events" in inventory.unknown or not at - _FRESH <= observed.hot.at <= at + _FRESH:
         return
     since: datetime | None = record.silent_since.get(LOG_READ)
     if since is not None and -_SPARE < at - since < _APART:  # the note is made after the reading

@@ -133,13 +133,38 @@ class NodeInputs:
             of_all,
             now=now,
             neighbours_answer=self.neighbours,
-            signals=SignalCache({self.desired.node: (self.desired.profile, planned, self.signals)}),
+            signals=SignalCache().hold(self.desired.profile, planned, self.signals),
             incidents=(),
             of_domain={self.desired.node: self.incidents},
             pool_ports={} if self.peers is None else {self.desired.pool: self.peers},
             bmc_to_reset=self.desired.node if self.resets_bmc else "",
             passwords_to_rotate=frozenset({self.desired.node} if self.rotates_password else ()),
         )
+
+
+def values_of(seen: Observed) -> tuple[Any, ...]:
+    """Return what was read of a node, without the times, and without what machines tell anew in each pass.
+
+    Whether they tell that at all is among it.
+    """
+    host: Any = seen.host if isinstance(seen.host, Silent) else seen.host.value
+    member: Any = seen.member if isinstance(seen.member, Silent) else seen.member.value
+    return (
+        seen.hot if isinstance(seen.hot, Silent) else seen.hot.value,
+        seen.inventory,
+        (*_HOST.values(host), host.uptime_s is None, host.clock is None) if isinstance(host, HostFacts) else host,
+        _MEMBER.values(member) if isinstance(member, Member) else member,
+    )
+
+
+def as_moments(seen: Observed, horizon: Horizon) -> Observed:
+    """Return the same readings, whose times note in the horizon until when what is decided by them holds."""
+    readings: list[Any] = [
+        one if isinstance(one, Silent) else _answer(one.value, one, horizon)
+        for one in (seen.hot, seen.host, seen.member)
+    ]
+    hot, host, member = readings
+    return Observed(seen.node, hot, seen.inventory, host, member)
 
 
 def _answer(value: Any, reading: Answered[Any] | Silent, horizon: Horizon) -> Any:

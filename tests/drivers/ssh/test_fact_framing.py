@@ -281,8 +281,17 @@ def test_no_room_for_copies_loses_no_answer(shell: list[str], tmp_path: Path) ->
     (folder / "cp").unlink()
     (folder / "cp").write_text(f'#!{folder}/sh\necho "no space left on device" >&2\nexit 1\n')
     (folder / "cp").chmod(0o755)
-    found = run(shell, [FactRequest("a", "echo out", 5), FactRequest("b", "echo b >&2", 5)], {"PATH": str(folder)})
-    assert found == {"a": CommandResult(0, "out\n"), "b": CommandResult(0, "", "b\n")}
+    asked = [
+        FactRequest("a", "echo out", 5),
+        FactRequest("b", "echo b >&2", 5),
+        FactRequest("writes", "(i=0; while [ $i -lt 99999 ]; do echo more; i=$((i+1)); done) & echo begun", 5),
+        FactRequest("flood", "head -c 4500000 /dev/zero", 5),
+    ]
+    found = run(shell, asked, {"PATH": str(folder)})
+    assert found["writes"].stdout.startswith(("begun\n", "more\n"))
+    assert len(found["flood"].stdout) <= MAX_BYTES
+    assert found["a"] == CommandResult(0, "out\n")
+    assert found["b"] == CommandResult(0, "", "b\n")
 
 
 def test_no_place_for_temporary_files(tmp_path: Path) -> None:
