@@ -17,6 +17,7 @@ from reconciler.converge.actions.context import Stop
 from reconciler.converge.actions.membership import lift_mark
 from reconciler.converge.guarded_ports import TimedCluster, TimedHost
 from reconciler.converge.observe import observe_node
+from reconciler.converge.plan_questions import may_serve_as_before
 from reconciler.converge.ports import TakenPartner
 from reconciler.gate.certificate import as_certified
 from reconciler.gate.fabric.partners import (
@@ -333,12 +334,13 @@ class PartnerPool:
         mark = read_mark(seen.member.value.annotations.get(OWNER_ANNOTATION))
         if mark is None or mark.ledger != self._run.ledger.id or not mark.reason.startswith((_REASON, _SEARCH, CUT)):
             return ""
-        found = self.candidate(name)
-        since = self._run.ledger.node(name).since_certificate  # of a sibling that was shut down, only its gate judges
-        whole = not any(treats(one) and one.outcome != "refused" for one in since)
-        cut = mark.reason.startswith(CUT)  # then it served, and may not even have been drained
-        fit = found.service is not Service.UNKNOWN if cut else found.service is Service.OUT and found.certified
-        return mark.reason if fit and whole and not found.occupied else ""
+        found, record = self.candidate(name), self._run.ledger.node(name)
+        if mark.reason.startswith(CUT):  # it served, and may not even have been drained
+            fit = may_serve_as_before(self.limits.plan_of(name), record, seen.member.value)
+        else:  # one that was shut down as a sibling is judged by its gate alone
+            whole = not any(treats(one) and one.outcome != "refused" for one in record.since_certificate)
+            fit = whole and found.service is Service.OUT and found.certified
+        return mark.reason if fit and not found.occupied else ""
 
     async def _lift(self, name: str, reason: str) -> None:
         """Lift the mark of a node that is no partner any more, if it still has this reason."""

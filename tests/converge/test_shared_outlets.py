@@ -14,6 +14,7 @@ from reconciler.converge import siblings
 from reconciler.converge.actions.ac_cycle import TRIES_A_DAY
 from reconciler.converge.events import ActionStarted
 from reconciler.converge.fleet_limits import FleetLimits
+from reconciler.converge.partner_pool import CUT
 from reconciler.converge.run import Ended
 from reconciler.model import desired as d
 from reconciler.model.k3s import DesiredK3s, K3sRole
@@ -295,19 +296,50 @@ def test_an_approved_plan_that_could_not_bring_a_sibling_back_cuts_nobody_off(sh
 # --- runs that die ---
 
 
+def looped(tmp_path: Path, settings: Any = None, **differences: Any) -> Looped:
+    """A loop over a fleet in which n0, which is ill, and n1 hang on one outlet, and n2 and n3 on another."""
+
+    def feeds(node: d.Desired) -> d.Desired:
+        number = int(node.node[1:])
+        return replace(node, outlets=(d.Outlet(A, f"A{number // 2}", (f"n{number ^ 1}",)),))
+
+    settings = {"budgets": (d.BudgetLimit("fleet", "2"),), **(settings or {})}
+    return Looped(tmp_path, each=feeds, settings=settings, **{"nodes": 4, "profile": ONLY, "faults": ILL, **differences})
+
+
+ONLY_LOOKS = {"drift_mode": DriftMode.OBSERVE}
+
+
+def falls_ill(here: Looped) -> None:
+    here.machine("n1").inject("xid", code=79, heals="ac")
+
+
+def flashed(here: Looped) -> None:
+    here.act("update_firmware", "n1", "bios")
+    here.act("soft_restart", "n1")
+
+
+@pytest.mark.parametrize("change", [falls_ill, flashed])
+def test_a_loop_that_only_looks_gives_back_none_that_is_ill_or_was_changed(
+    tmp_path: Path, change: Callable[[Looped], None]
+) -> None:
+    drift = {"n1": [{"old_firmware": {"component": "bios"}}]}
+    here = looped(tmp_path, ONLY_LOOKS, faults={}, drift=drift)
+    here.act("mark", "n1", because=(CUT + "n0",))
+    here.act("drain", "n1")
+    change(here)
+    here.go(5 * MINUTE)
+    assert not here.serves("n1")
+
+
 @pytest.mark.parametrize("point", ["drain", "begun"])
 def test_a_loop_that_only_looks_gives_back_what_was_not_shut_down(tmp_path: Path, point: str) -> None:
     """And what was, keeps its mark: no gate has judged it."""
 
-    def feeds(node: d.Desired) -> d.Desired:
-        other = {"n0": ("n1",), "n1": ("n0",)}.get(node.node, ())
-        return replace(node, outlets=(d.Outlet(A, "A1" if other else "A2", other),))
-
     def die() -> None:
         raise Killed
 
-    settings = {"drift_mode": DriftMode.OBSERVE, "budgets": (d.BudgetLimit("fleet", "2"),)}
-    here = Looped(tmp_path, each=feeds, nodes=3, profile=ONLY, faults=ILL, settings=settings)
+    here = looped(tmp_path, ONLY_LOOKS)
     meanwhile(here, "n1", point.replace("begun", "ac_cycle"), die)
     with pytest.raises(BaseException):  # noqa: B017 - the group that asyncio makes of it
         here.apply()
