@@ -23,6 +23,7 @@ from reconciler.converge.events import ActionFinished, ActionStarted
 from reconciler.converge.evidence_bundle import keep_evidence
 from reconciler.converge.observe import observe_node
 from reconciler.converge.partner_pool import CUT, GatePartners
+from reconciler.converge.plan_questions import may_serve_as_before
 from reconciler.converge.run import Run, Subject
 from reconciler.health.ladder import REMEDIATION
 from reconciler.model.desired import Desired
@@ -209,7 +210,14 @@ class Siblings:
         if self._cut:
             await self.come_back()
         for name, mark in self._held.items():
-            await self.gate.pool.let_go(self.gate, name, mark)
+            await self.gate.pool.let_go(self.gate, name, mark if mark and await self._is_well(name) else "")
+
+    async def _is_well(self, name: str) -> bool:
+        """Return whether one that was marked and not shut down may serve as before; its own worker judges any other."""
+        if name not in self.run.fleet.nodes:
+            return True
+        now = await self._look(name)
+        return may_serve_as_before(now.plan, now.record, _member(now))
 
     async def gather(self) -> str:
         found = {name: await self._look(name) for name in self.names if name in self.run.fleet.nodes}

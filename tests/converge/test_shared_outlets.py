@@ -213,6 +213,15 @@ def test_a_sibling_that_does_not_drain_is_given_back_and_a_person_is_told_in_the
     assert [one.outcome for one in here.ledger.node("n0").attempts if one.action == "ac_cycle"] == ["refused"] * 4
 
 
+def test_a_sibling_that_falls_ill_while_it_drains_keeps_its_mark(shared: Worlds) -> None:
+    here = shared(faults={**ILL, "n1": {"pdb_never_yields": {}}})
+    meanwhile(here, "n1", "drain", lambda: falls_ill(here))
+    here.apply(wait_s=0.0)
+    assert here.did("n1")[0] == "mark"
+    assert here.did("n1").count("mark") == 1, "it never served in between"
+    assert not here.serves("n1")
+
+
 def uncordoned(here: World) -> None:
     assert here.lab.cluster is not None
     here.lab.cluster.node("n0").unschedulable = False
@@ -310,18 +319,18 @@ def looped(tmp_path: Path, settings: Any = None, **differences: Any) -> Looped:
 ONLY_LOOKS = {"drift_mode": DriftMode.OBSERVE}
 
 
-def falls_ill(here: Looped) -> None:
+def falls_ill(here: World) -> None:
     here.machine("n1").inject("xid", code=79, heals="ac")
 
 
-def flashed(here: Looped) -> None:
+def flashed(here: World) -> None:
     here.act("update_firmware", "n1", "bios")
     here.act("soft_restart", "n1")
 
 
 @pytest.mark.parametrize("change", [falls_ill, flashed])
 def test_a_loop_that_only_looks_gives_back_none_that_is_ill_or_was_changed(
-    tmp_path: Path, change: Callable[[Looped], None]
+    tmp_path: Path, change: Callable[[World], None]
 ) -> None:
     drift = {"n1": [{"old_firmware": {"component": "bios"}}]}
     here = looped(tmp_path, ONLY_LOOKS, faults={}, drift=drift)
