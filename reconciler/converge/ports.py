@@ -85,8 +85,11 @@ class SharedOutlets(Protocol):
     async def answering(self) -> str:
         """Return one of them whose BMC answers; "" if none does."""
 
-    async def come_back(self) -> None:
-        """Switch on those that were shut down, once their BMCs answer, wait for them to boot, and journal it."""
+    async def come_back(self, *, cut: bool) -> None:
+        """Switch on those that were shut down, once their BMCs answer, wait for them to boot, and journal it.
+
+        `cut`: the power was taken, as their silence has proved.
+        """
 
 
 class GateRunner(Protocol):

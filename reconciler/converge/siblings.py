@@ -28,7 +28,7 @@ from reconciler.converge.run import Run, Subject
 from reconciler.health.ladder import REMEDIATION
 from reconciler.model.desired import Desired
 from reconciler.model.observed import Member, Pod, Silent
-from reconciler.model.outcome import Done, Outcome, Transient, outcome_word
+from reconciler.model.outcome import TOGETHER, Done, Outcome, Transient, outcome_word
 from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan, PlannedAction, WaveState, is_crashed
 from reconciler.model.records import OWNER_ANNOTATION, TAKEN_ALONG, NodeRecord, read_mark
 from reconciler.model.stakes import stakes
@@ -208,7 +208,7 @@ class Siblings:
         if kind is not None and not issubclass(kind, Exception):
             return
         if self._cut:
-            await self.come_back()
+            await self.come_back(cut=False)
         for name, mark in self._held.items():
             await self.gate.pool.let_go(self.gate, name, mark if mark and await self._is_well(name) else "")
 
@@ -307,7 +307,7 @@ class Siblings:
         run, name, target = self.run, subject.desired.node, _ALONG + self.node
         now, token = run.clock.now(), run.ports.lease.token()
         if (left := run.attempts.resumed.pop((name, self.action.name, target), None)) is not None:
-            run.ledger.finish(left.attempt, "ambiguous", f"{self.node} is cut off anew", now)
+            run.ledger.finish(left.attempt, "ambiguous", f"{TOGETHER}{self.node} is cut off anew", now)
         intent: dict[str, Any] = {"at": now.isoformat(), "boot_id": subject.boot_id, "plan": run.context.plan_id}
         cause = TAKEN_ALONG + self.node
         if ill := sorted({item.path for item in subject.plan.illness}):
@@ -325,11 +325,11 @@ class Siblings:
                 return name
         return ""
 
-    async def come_back(self) -> None:
-        cut, self._cut = self._cut, {}
-        await asyncio.gather(*(self._one_comes_back(name, ctx) for name, ctx in cut.items()))
+    async def come_back(self, *, cut: bool) -> None:
+        begun, self._cut = self._cut, {}
+        await asyncio.gather(*(self._one_comes_back(name, ctx, cut) for name, ctx in begun.items()))
 
-    async def _one_comes_back(self, name: str, ctx: ActionContext) -> None:
+    async def _one_comes_back(self, name: str, ctx: ActionContext, cut: bool) -> None:
         async def boot(ctx: ActionContext) -> Outcome:
             if not await answers_again(ctx, BMC_BOOT_S):
                 return Transient(NO_ANSWER)
@@ -340,6 +340,8 @@ class Siblings:
             return Done(f"shut down with {self.node} and back, boot id {facts.boot_id}")
 
         outcome = await carry_out(boot, ctx)
+        if not cut:
+            outcome = Transient(TOGETHER + outcome.detail)  # it uses up no rung of a node that is ill
         now = self.run.clock.now()
         self.run.ledger.finish(ctx.attempt, outcome_word(outcome), outcome.detail, now)
         seconds = (now - datetime.fromisoformat(ctx.intent["at"])).total_seconds()

@@ -283,6 +283,27 @@ def test_two_ill_nodes_of_one_outlet_are_treated_by_one_cut(shared: Worlds) -> N
     assert [one.treated for one in rows if one.outcome == "done"] == [("health.xid_79",)] * 2
 
 
+def test_a_cut_that_is_not_made_uses_up_no_rung_of_an_ill_sibling(
+    shared: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody works at the outlet once the sibling is off: it was never cut off, so that is still to be tried."""
+    here = shared(faults={"n[0-1]": ILL["n0"]})
+    begin = here.ledger.begin
+
+    def beginning(run: str, node: str, action: str, target: str, *rest: Any) -> int:
+        if target.startswith("with "):
+            switched_off(here)
+        return begin(run, node, action, target, *rest)
+
+    monkeypatch.setattr(here.ledger, "begin", beginning)
+    here.apply(wait_s=600.0)
+    assert cuts(here) == [0, 0, 0]
+    taken = {name: one for name in ("n0", "n1") for one in here.ledger.node(name).attempts if one.target[:4] == "with"}
+    [(name, row)] = taken.items()
+    assert row.treated == ("health.xid_79",)
+    assert "next rung of the ladder: ac_cycle" in here.plan().nodes[name].situation
+
+
 def test_a_sibling_whose_bmc_goes_on_answering_has_other_outlets(shared: Worlds) -> None:
     here = shared(faults={**ILL, "n1": {"outlets_elsewhere": {"node": ""}}})
     here.apply()

@@ -89,7 +89,7 @@ async def _cut_off(ctx: ActionContext, pdus: Mapping[TimedPdu, Sequence[str]], p
     await ensure_off(ctx)  # first: if it can't be shut down, nobody else is
     bystanders = [(name, bmc) for name, bmc in ctx.bystanders if not isinstance(await bmc.hot(), Silent)]
     if siblings is not None and (why := await _others_off(siblings, pdus)):
-        await _all_come_back(ctx, boot_id)
+        await _all_come_back(ctx, boot_id, cut=False)
         return Transient(f"{TOGETHER}{why}; {ctx.node} was switched off and on")
     ctx.journal(cut=[[outlet.pdu, outlet.name] for outlet in ctx.desired.outlets], powered=False)
     try:
@@ -104,7 +104,7 @@ async def _cut_off(ctx: ActionContext, pdus: Mapping[TimedPdu, Sequence[str]], p
         ctx.ledger.hold(ctx.node, wrong, HOLDER, None, ctx.clock.now())
         await answers_again(ctx, BMC_BOOT_S)
         return Permanent(f"{wrong}. All outlets give power again; a hold keeps the node as it is")
-    outcome = await _all_come_back(ctx, boot_id)
+    outcome = await _all_come_back(ctx, boot_id, cut=True)
     if isinstance(outcome, Done):
         await verify_activation(ctx, pending)
     return outcome
@@ -118,9 +118,9 @@ async def _others_off(siblings: SharedOutlets, pdus: Mapping[TimedPdu, Sequence[
         return str(error)
 
 
-async def _all_come_back(ctx: ActionContext, boot_id: str | None) -> Outcome:
-    back = carry_out(partial(_come_back, boot_id=boot_id), ctx)
-    outcome, _ = await asyncio.gather(back, ctx.siblings.come_back() if ctx.siblings is not None else asyncio.sleep(0))
+async def _all_come_back(ctx: ActionContext, boot_id: str | None, *, cut: bool) -> Outcome:
+    others = ctx.siblings.come_back(cut=cut) if ctx.siblings is not None else asyncio.sleep(0)
+    outcome, _ = await asyncio.gather(carry_out(partial(_come_back, boot_id=boot_id), ctx), others)
     return outcome
 
 
