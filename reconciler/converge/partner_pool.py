@@ -145,15 +145,18 @@ class PartnerPool:
     def hold_together(self, gate: GatePartners, names: Collection[str]) -> str:
         """Hold all of these nodes, charged to the budget together, or none; return why not."""
         self._acting[gate.node] = gate.attempt
-        for name in names:
-            if holder := self.holder(name):
-                return f"{name} is held for {holder}"
-            if name in self._acting:
-                return f"an action or a gate of its own runs on {name}"
-        if why := self.limits.charge_together(names):
+        busy = (f"{name} {why}" for name in names if (why := self.busy(name, gate.node)))
+        if why := next(busy, "") or self.limits.charge_together(names):
             return why
         self._holds |= {name: Hold(name, gate.node, gate.attempt) for name in names}
         return ""
+
+    def busy(self, name: str, node: str) -> str:
+        """Return what keeps a node from being held for the cut of this one, "" if nothing does."""
+        hold = self._holds.get(name)
+        if hold is not None and hold.node != node and self._live([hold]):
+            return f"is held for {hold.node or _SEARCH}"
+        return "has an action or a gate of its own under way" if name in self._acting else ""
 
     async def let_go(self, gate: GatePartners, name: str, mark: str) -> None:
         """End such a hold, and lift the mark of this reason, "" for none: what was done to the node is judged first."""
@@ -184,11 +187,8 @@ class PartnerPool:
         if service in (Service.UNKNOWN, Service.WORKING):
             return Candidate(service, certified=False)
         occupied = name in self._acting and name not in self._waiting
-        return Candidate(service, self._certified(desired, seen, record.certificate), occupied, self._bar_of(name))
-
-    def _bar_of(self, name: str) -> str:
-        why = self._run.bar_of(name)
-        return f"nobody has approved work on it, and {why}" if why else ""
+        bar = f"nobody has approved work on it, and {why}" if (why := run.bar_of(name)) else ""
+        return Candidate(service, self._certified(desired, seen, record.certificate), occupied, bar)
 
     def _certified(self, desired: Desired, seen: Observed, certificate: Certificate | None) -> bool:
         """Return whether a node's own gate holds. Of one that was not asked yet, only what is on record is known.

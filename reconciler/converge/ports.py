@@ -73,6 +73,10 @@ class SharedOutlets(Protocol):
     async def gather(self) -> str:
         """Take all of them out of service, in the budget together, and drain them; return why that can't be now."""
 
+    @property
+    def disturbed(self) -> bool:
+        """Whether one that served was taken out of service, and was not shut down yet."""
+
     async def objection(self) -> str:
         """Look at the node and at all of them anew; return what speaks against the cut, "" if nothing does."""
 

@@ -64,7 +64,7 @@ def _refusal(run: Run, limits: FleetLimits, plan: NodePlan) -> str:
         if name not in run.fleet.nodes or seen is None or own is None:
             return _waits(name, "is not among the nodes that this run works on")
         subject = Subject(run.fleet.nodes[name], seen, run.ledger.node(name), own)
-        if why := next(_objections(run, limits, subject), ""):
+        if why := next(_objections(run, limits, subject, plan.node), ""):
             return _waits(name, why)
     why = limits.refusal_together((plan.node, *names)) if names else ""
     return f"its outlets give {', '.join(names)} power, too: {why}" if why else ""
@@ -91,13 +91,15 @@ def _is_empty(run: Run, subject: Subject) -> bool:
     return not member.work(subject.observed.host, run.clock.now())
 
 
-def _objections(run: Run, limits: FleetLimits, subject: Subject) -> Iterator[str]:
-    """Yield what speaks against taking a node along now.
+def _objections(run: Run, limits: FleetLimits, subject: Subject, treated: str) -> Iterator[str]:
+    """Yield what speaks against taking a node along now with the one that is treated.
 
     It serves and is well, or we took it out: then it is empty, or isolated, and would be drained for itself next.
     """
     member = _member(subject)
     yield from _of_others(run, limits, subject.desired, subject.record)
+    if why := limits.partners.busy(subject.desired.node, treated):
+        yield why
     if isinstance(subject.observed.hot, Silent):
         yield f"has a BMC that does not answer ({subject.observed.hot.reason})"
     plan = subject.plan
@@ -200,6 +202,10 @@ class Siblings:
     def limits(self) -> FleetLimits:
         return self.gate.pool.limits
 
+    @property
+    def disturbed(self) -> bool:
+        return any(self._held.values())
+
     async def __aenter__(self) -> None:
         return None
 
@@ -256,7 +262,7 @@ class Siblings:
 
     def _why_not(self, found: dict[str, Subject], *, taken: bool = False) -> str:
         for name, subject in found.items():
-            if why := next(_objections(self.run, self.limits, subject), ""):
+            if why := next(_objections(self.run, self.limits, subject, self.node), ""):
                 return f"{name} {why}"
             if taken and not _is_empty(self.run, subject):
                 return f"{name} is not out of service by our mark any more, or not empty"

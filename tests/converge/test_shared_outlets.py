@@ -23,8 +23,8 @@ from reconciler.model.vocab import Activation, DriftMode, NodeState
 from reconciler.spec.shared_outlets import with_bars
 from tests import builders as b
 from tests.converge.test_ac_cycle import LADDER, TREATED, A, B, Killed, all_on, cuts
-from tests.converge.test_loop import MINUTE, Looped
-from tests.converge.world import PROFILE, World, desired_node
+from tests.converge.test_loop import HOUR, MINUTE, Looped
+from tests.converge.world import PROFILE, QuickGate, World, desired_node
 
 Worlds = Callable[..., World]
 
@@ -220,6 +220,32 @@ def test_a_sibling_that_falls_ill_while_it_drains_keeps_its_mark(shared: Worlds)
     assert here.did("n1")[0] == "mark"
     assert here.did("n1").count("mark") == 1, "it never served in between"
     assert not here.serves("n1")
+
+
+class LongGate(QuickGate):
+    """A gate that takes an hour on n1."""
+
+    async def run(self, desired: d.Desired, host: Any, observed: Any, clock: Any, *rest: Any, **more: Any) -> Any:
+        await clock.sleep(HOUR if desired.node == "n1" else 0.0)
+        return await super().run(desired, host, observed, clock, *rest, **more)
+
+
+def test_the_gate_of_a_sibling_is_waited_for_before_the_drain_and_is_no_try(tmp_path: Path) -> None:
+    here = looped(tmp_path, {"budgets": (d.BudgetLimit("fleet", "4"),)}, gate=LongGate())
+    for step in ("mark", "drain"):
+        here.act(step, "n1")
+    now = here.clock.now()
+    intent = {"at": now.isoformat(), "boot_id": "x", "signals": ["health.xid_48"]}
+    treated = here.ledger.begin("test", "n1", "power_cycle", "", "remediation", intent, here.lease().token(), now)
+    here.ledger.finish(treated, "done", "rebooted", now)
+    here.events = []
+    here.go(1.2 * HOUR)
+    gate = next(one for one in here.ledger.node("n1").attempts if one.action == "run_gate")
+    drain = next(one for one in here.ledger.node("n0").attempts if one.action == "drain")
+    assert gate.outcome == "done"
+    assert drain.begun >= gate.ended
+    assert not any(word.endswith("!refused") for word in here.did("n0"))
+    assert not here.ledger.holds()
 
 
 def uncordoned(here: World) -> None:

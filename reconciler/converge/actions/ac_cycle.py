@@ -32,6 +32,7 @@ EMPTY_S = 30.0  # until capacitors are empty, so that standby logic starts anew
 BMC_BOOT_S = 900.0
 HOLDER = "reconciler"
 TRIES_A_DAY: Final = 4  # to take those along that share the outlets: each may evict their work for nothing
+IN_VAIN: Final = f"{TOGETHER}others were taken out of service in vain: "  # such a try counts
 NO_ANSWER = "the outlets give power, and the BMC does not answer"
 
 
@@ -75,12 +76,14 @@ def _wait(ctx: ActionContext, why: str) -> Outcome:
     """Return that it is tried again later, which uses up no attempt of the ladder; a person is told in the end."""
     if ctx.resumed.get("off"):
         return Transient(f"{TOGETHER}{why}")  # a dead run shut the node down: this attempt at it was no refusal
+    if ctx.siblings is None or not ctx.siblings.disturbed:
+        return Declined("shared_outlets", TOGETHER + why)
     since = ctx.clock.now() - timedelta(days=1)
     today = [one for one in ctx.record.since_release if one.begun > since and one.action == ctx.action.name]
-    if sum(one.outcome == "refused" and one.detail.startswith(TOGETHER) for one in today) + 1 >= TRIES_A_DAY:
-        told = f"{TRIES_A_DAY} times within a day, {TOGETHER}{why}; cut them off by hand, or clear that"
+    if sum(one.outcome == "refused" and one.detail.startswith(IN_VAIN) for one in today) + 1 >= TRIES_A_DAY:
+        told = f"{TRIES_A_DAY} times within a day, {IN_VAIN}{why}; cut them off by hand, or clear that"
         ctx.ledger.hold(ctx.node, f"{told}, then `reconciler release {ctx.node}`", HOLDER, None, ctx.clock.now())
-    return Declined("shared_outlets", TOGETHER + why)
+    return Declined("shared_outlets", IN_VAIN + why)
 
 
 async def _cut_off(ctx: ActionContext, pdus: Mapping[TimedPdu, Sequence[str]], pending: Pending) -> Outcome:
