@@ -83,8 +83,8 @@ class SharedOutlets(Protocol):
     async def shut_down(self) -> str:
         """Journal for each that it is cut off, and shut it down; return why that can't be."""
 
-    def moved(self) -> str:
-        """Return why the outlets of the spec of this moment are not those that the cut was planned for."""
+    def bar(self) -> str:
+        """Return why nobody may be cut off any more: all is stopped, or the spec says other things of the outlets."""
 
     async def answering(self) -> str:
         """Return one of them whose BMC answers; "" if none does."""

@@ -227,7 +227,7 @@ class Siblings:
 
     async def gather(self) -> str:
         found = {name: await self._look(name) for name in self.names if name in self.run.fleet.nodes}
-        if why := self.moved() or self._why_not(found):
+        if why := self.bar() or self._why_not(found):
             return why
         if why := self.gate.pool.hold_together(self.gate, self.names):
             return why
@@ -246,7 +246,7 @@ class Siblings:
         return "" if isinstance(made.outcome, Done) else f"{name} can't be taken out of service: {made.outcome.detail}"
 
     async def objection(self) -> str:
-        if why := self.moved():
+        if why := self.bar():
             return why
         own = await self._look(self.node)
         if hold := held(own.desired, own.record, self.run.holds(), self.run.clock.now()):
@@ -256,9 +256,9 @@ class Siblings:
         if _member(own) is not None and not _is_empty(self.run, own):
             return f"{self.node} is not out of service by our mark any more, or not empty"
         for name in self.names:
-            if why := self.moved() or self._why_not({name: await self._look(name)}, taken=True):
+            if why := self.bar() or self._why_not({name: await self._look(name)}, taken=True):
                 return why
-        return self.moved() or self.limits.refusal_together((self.node, *self.names))
+        return self.bar() or self.limits.refusal_together((self.node, *self.names))
 
     def _why_not(self, found: dict[str, Subject], *, taken: bool = False) -> str:
         for name, subject in found.items():
@@ -268,7 +268,9 @@ class Siblings:
                 return f"{name} is not out of service by our mark any more, or not empty"
         return ""
 
-    def moved(self) -> str:
+    def bar(self) -> str:
+        if stop := self.run.stop() or self.run.brake():
+            return stop.detail
         desired, before = self.run.fleet.nodes.get(self.node), self.subject.desired
         if desired is None or desired.outlets != before.outlets or desired.cut_with != self.names:
             return f"the spec has changed the outlets of {self.node}, or who shares them"
@@ -288,10 +290,10 @@ class Siblings:
 
     async def shut_down(self) -> str:
         for name in self.names:
-            if why := self.moved():
+            if why := self.bar():
                 return why
             subject = await self._look(name)  # the others took minutes to shut down
-            if why := self._why_not({name: subject}, taken=True):
+            if why := self.bar() or self._why_not({name: subject}, taken=True):
                 return why
             ctx = self._cut[name] = self._begin(subject)
             self._held[name] = ""  # its mark stays from now on

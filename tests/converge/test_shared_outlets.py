@@ -309,6 +309,23 @@ def test_two_ill_nodes_of_one_outlet_are_treated_by_one_cut(shared: Worlds) -> N
     assert [one.treated for one in rows if one.outcome == "done"] == [("health.xid_79",)] * 2
 
 
+def test_a_stop_spares_the_siblings_until_the_last_moment(shared: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No gate may begin under a stop: a well node that was shut down by then would stay out until it ends."""
+    here = shared()
+    amend = here.ledger.amend
+
+    def amending(attempt: int, facts: Any, now: Any) -> None:
+        amend(attempt, facts, now)
+        if "off" in facts:
+            stopped(here)
+
+    monkeypatch.setattr(here.ledger, "amend", amending)
+    here.apply(wait_s=0.0)
+    assert cuts(here) == [0, 0, 0]
+    assert here.machine("n0").state.power == "on"
+    assert here.did("n1") == ["mark", "drain"]
+
+
 def test_a_cut_that_is_not_made_uses_up_no_rung_of_an_ill_sibling(
     shared: Worlds, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -116,7 +116,7 @@ async def _cut_off(ctx: ActionContext, pdus: Mapping[TimedPdu, Sequence[str]], p
 async def _others_off(siblings: SharedOutlets, pdus: Mapping[TimedPdu, Sequence[str]]) -> str:
     """Shut down those that share the outlets; return why the power is not cut after all."""
     try:
-        return await siblings.shut_down() or await _off(pdus) or siblings.moved()
+        return await siblings.shut_down() or await _off(pdus) or siblings.bar()
     except DriverError as error:
         return str(error)
 
