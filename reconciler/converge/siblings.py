@@ -58,7 +58,11 @@ def refusal_of_siblings(run: Run, limits: FleetLimits, plan: NodePlan) -> Blocke
 
 
 def _refusal(run: Run, limits: FleetLimits, plan: NodePlan) -> str:
-    names = siblings_of(cut_of(plan))
+    cut = cut_of(plan)
+    names = siblings_of(cut)
+    left = None if cut is None else run.attempts.resumed.get((plan.node, cut.name, cut.target))
+    if left is not None and left.intent.get("dark"):
+        return ""  # all were cut off when the last run died: what is left is to switch the node on
     for name in names:
         seen, own = limits.nodes.get(name), limits.plan_of(name)
         if name not in run.fleet.nodes or seen is None or own is None:

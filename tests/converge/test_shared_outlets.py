@@ -458,6 +458,11 @@ def test_a_run_that_is_killed_leaves_no_machine_dark_and_admits_none_without_its
     assert dead == [point]
     here.events = []
     here.clock.elapsed += 4000
+    if point == "dark":
+        held(here)
+        here.apply(wait_s=0.0)
+        assert here.serves("n0"), "what is left to be done for it takes nobody along"
+        here.ledger.release("n1", "anna", here.clock.now())
     for _ in range(3):
         here.apply()
         assert all_on(here)
