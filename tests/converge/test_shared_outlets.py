@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from reconciler.converge import siblings
+from reconciler.converge import brake, siblings
 from reconciler.converge.actions.ac_cycle import TRIES_A_DAY
 from reconciler.converge.events import ActionStarted
 from reconciler.converge.fleet_limits import FleetLimits
@@ -20,6 +20,7 @@ from reconciler.model import desired as d
 from reconciler.model.k3s import DesiredK3s, K3sRole
 from reconciler.model.records import FLEET, RETRACTED
 from reconciler.model.vocab import Activation, DriftMode, NodeState
+from reconciler.planner.fleet import isolation
 from reconciler.spec.shared_outlets import with_bars
 from tests import builders as b
 from tests.converge.test_ac_cycle import LADDER, TREATED, A, B, Killed, all_on, cuts
@@ -223,10 +224,10 @@ def test_a_sibling_that_falls_ill_while_it_drains_keeps_its_mark(shared: Worlds)
 
 
 class LongGate(QuickGate):
-    """A gate that takes an hour on n1."""
+    """A gate that takes long on n1."""
 
     async def run(self, desired: d.Desired, host: Any, observed: Any, clock: Any, *rest: Any, **more: Any) -> Any:
-        await clock.sleep(HOUR if desired.node == "n1" else 0.0)
+        await clock.sleep(20 * MINUTE if desired.node == "n1" else 0.0)
         return await super().run(desired, host, observed, clock, *rest, **more)
 
 
@@ -239,13 +240,41 @@ def test_the_gate_of_a_sibling_is_waited_for_before_the_drain_and_is_no_try(tmp_
     treated = here.ledger.begin("test", "n1", "power_cycle", "", "remediation", intent, here.lease().token(), now)
     here.ledger.finish(treated, "done", "rebooted", now)
     here.events = []
-    here.go(1.2 * HOUR)
+    here.go(28 * MINUTE)
     gate = next(one for one in here.ledger.node("n1").attempts if one.action == "run_gate")
     drain = next(one for one in here.ledger.node("n0").attempts if one.action == "drain")
     assert gate.outcome == "done"
     assert drain.begun >= gate.ended
     assert not any(word.endswith("!refused") for word in here.did("n0"))
     assert not here.ledger.holds()
+
+
+def crowded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let any share of the small fleet be isolated, and no storm be seen in it."""
+    monkeypatch.setattr(isolation, "OF_FLEET", "100%")
+    monkeypatch.setattr(brake, "storm", lambda *_: None)
+
+
+def test_one_of_two_pairs_goes_on_where_the_budget_holds_but_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crowded(monkeypatch)
+    here = looped(tmp_path, nodes=4, faults={"n0": ILL["n0"], "n2": ILL["n0"]})
+    here.go(12 * MINUTE)
+    assert cuts(here) in ([1, 1, 0, 0], [0, 0, 1, 1])
+
+
+def test_an_ill_node_waits_a_day_for_its_siblings_and_then_a_person_is_told(shared: Worlds) -> None:
+    here = shared(settings={"budgets": (d.BudgetLimit("fleet", "1"),)})
+    here.apply(wait_s=0.0)
+    assert "next rung of the ladder: ac_cycle" in here.plan().nodes["n0"].situation
+    here.clock.elapsed += 24 * HOUR
+    for _ in range(2):  # its drain for a person is no new wait
+        here.apply(wait_s=0.0)
+        plan = here.plan().nodes["n0"]
+        assert plan.waits_for_person, plan.situation
+        assert "for a day not all of them could be cut off" in plan.situation
+    assert cuts(here) == [0, 0, 0]
 
 
 def uncordoned(here: World) -> None:

@@ -9,6 +9,7 @@ from reconciler.health.ladder import REMEDIATION
 from reconciler.model.desired import Acceptance, Desired
 from reconciler.model.gate import Binding
 from reconciler.model.observed import Answered, Observed
+from reconciler.model.outcome import TOGETHER
 from reconciler.model.records import (
     OWNER_ANNOTATION,
     TAKEN_ALONG,
@@ -23,6 +24,7 @@ from reconciler.planner.node.actions import spec_of
 from reconciler.spec.signals import PREFIX
 
 DETECTOR_S = 600.0  # a detector runs in a container, on drivers in containers: after a boot it needs minutes
+TOGETHER_MOST = timedelta(days=1)  # a window opens, jobs end and people answer within a day, or a person is to be told
 _NO_TRY = frozenset({"refused", "started"})
 _UNEVENTFUL = frozenset({"done", *_NO_TRY})
 
@@ -171,6 +173,22 @@ def gate_failure(record: NodeRecord, binding: Binding | str, acceptance: Accepta
         return ""
     repaired = any(a.cause == REMEDIATION or spec_of(a.action).overwrites for a in tried[gates[-1] + 1 :])
     return "" if repaired or record.is_seen_to(last) else last.detail
+
+
+def waits_together_since(record: NodeRecord, mark: Mark) -> datetime | None:
+    """Return since when an ill node under this mark may have waited for those that are to be cut off with it.
+
+    While it waits, nothing is done to it. What drains it for a person, once that has lasted too long, is no new wait.
+    """
+    place, since = place_of_mark(record, mark), None
+    for one in record.attempts[place:] if place is not None else ():
+        if one.outcome == "refused" or one.detail.startswith(TOGETHER):
+            continue
+        marked = one.action == "mark" and since is None
+        drained = one.action == "drain" and since is not None and one.begun - since <= TOGETHER_MOST
+        if marked or drained or treats(one):
+            since = one.ended
+    return since if since is None or record.released_at is None else max(since, record.released_at)
 
 
 def was_tested(record: NodeRecord, profile: str, since: datetime) -> bool:
