@@ -8,9 +8,8 @@ read of the cluster, together with every other node that is reserved. So no pref
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
 from dataclasses import replace
 
 from reconciler.converge.brake import look_for_storm
@@ -166,7 +165,7 @@ class FleetLimits:
         permit = self.permit()
         if stop := self._run.stop() or permit.brake:
             return stop.detail
-        with permit.budget.supposing(), self._without_waiting(names):
+        with permit.budget.supposing():
             for name in names:
                 pool, serves = self._run.fleet.nodes[name].pool, not permit.budget.is_out(name)
                 refused = permit.budget.allows(name, {Reason.REMEDIATION})
@@ -176,22 +175,6 @@ class FleetLimits:
                     return f"{name}: {refused.detail}"
                 permit.budget.charge(name)
         return ""
-
-    @contextmanager
-    def _without_waiting(self, names: Collection[str]) -> Iterator[None]:
-        """Leave out of the count who is isolated and waits to be cut off with others, as these nodes do: else two would
-        wait for each other for ever. Whoever is reserved first goes, and counts from then on.
-        """
-        budget = self.permit().budget
-        plans = ((name, self._plans.get(name)) for name in budget.out if name not in names and budget.is_isolated(name))
-        waiting = [name for name, plan in plans if plan is not None and siblings_of(cut_of(plan))]
-        for name in waiting:
-            budget.restore(name)
-        try:
-            yield
-        finally:
-            for name in waiting:
-                self._permit.isolate(name)
 
     def charge_together(self, names: Collection[str]) -> str:
         """Charge all of these nodes to the budget, or none; return why that may not be, "" when they are charged."""

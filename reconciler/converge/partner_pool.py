@@ -66,9 +66,9 @@ class PartnerPool:
 
     @contextmanager
     def acting(self, node: str) -> Iterator[str]:
-        """Note that an action runs on a node. Yields why it may not while the node is a partner, "" when it may."""
+        """Note that an action runs on a node. Yields why it may not while the node is held, "" when it may."""
         if holder := self.holder(node):
-            yield f"it is held as a partner for the gate of {holder}"
+            yield f"it is held for {holder}"
             return
         self._acting[node] = ""
         try:
@@ -77,7 +77,7 @@ class PartnerPool:
             del self._acting[node]
 
     def holder(self, node: str) -> str:
-        """Return the node whose gate holds this one as a partner; "" when none does."""
+        """Return the node that this one is held for, as the partner of its gate or to be cut off with it; "" = none."""
         hold = self._holds.get(node)
         return hold.node if hold is not None and self._live([hold]) else ""
 
@@ -313,7 +313,7 @@ class PartnerPool:
                 gate.tell(f"{name} can't be given back now, and keeps its mark: {error}")
 
     async def give_back_left(self, names: Collection[str]) -> None:
-        """Give back those of these nodes that are marked as partners and that nobody holds: whoever held them died.
+        """Give back those of these nodes that are marked to be held and that nobody holds: whoever held them died.
 
         It is for a loop that only looks, in which no work on such a node lifts the mark. One whose own gate no longer
         holds keeps it.
@@ -327,7 +327,7 @@ class PartnerPool:
                     await self._lift(name, reason)
 
     def _left_as(self, name: str) -> str:
-        """Return the reason of our mark on a partner that nobody holds; "" where there is none to be lifted."""
+        """Return the reason of our mark on a node that nobody holds any more; "" where there is none to be lifted."""
         seen = self.limits.nodes.get(name)
         if seen is None or isinstance(seen.member, Silent) or seen.member.value is None or name in self._holds:
             return ""

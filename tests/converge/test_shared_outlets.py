@@ -198,6 +198,18 @@ def test_nothing_is_drained_while_a_sibling_can_not_be_taken(
     assert here.serves("n1")
 
 
+def test_three_on_one_outlet_are_cut_off_together(tmp_path: Path) -> None:
+    def feeds(node: d.Desired) -> d.Desired:
+        others = tuple(name for name in ("n0", "n1", "n2") if name != node.node)
+        return replace(node, outlets=(d.Outlet(A, "A1", others),))
+
+    here = World(tmp_path, each=feeds, nodes=3, profile=ONLY, faults=ILL)
+    here.adopt()
+    here.apply(wait_s=1200.0)
+    assert cuts(here) == [1, 1, 1]
+    assert all(here.serves(name) for name in here.fleet.nodes)
+
+
 def test_a_sibling_that_does_not_drain_is_given_back_and_a_person_is_told_in_the_end(shared: Worlds) -> None:
     here = shared(faults={**ILL, "n1": {"pdb_never_yields": {}}})
     for tries in range(1, TRIES_A_DAY + 1):
@@ -255,13 +267,22 @@ def crowded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(brake, "storm", lambda *_: None)
 
 
-def test_one_of_two_pairs_goes_on_where_the_budget_holds_but_one(
+def test_of_two_pairs_that_exceed_the_budget_neither_goes_and_a_person_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Each ill node is isolated, and counts. To take a well one along would leave three out where two may be."""
     crowded(monkeypatch)
     here = looped(tmp_path, nodes=4, faults={"n0": ILL["n0"], "n2": ILL["n0"]})
     here.go(12 * MINUTE)
-    assert cuts(here) in ([1, 1, 0, 0], [0, 0, 1, 1])
+    assert cuts(here) == [0, 0, 0, 0]
+    assert here.serves("n1")
+    assert here.serves("n3")
+    here.clock.elapsed += 24 * HOUR
+    here.go(12 * MINUTE)
+    assert cuts(here) == [0, 0, 0, 0]
+    assert all(
+        "for a day not all of them could be cut off" in here.plan().nodes[name].situation for name in ("n0", "n2")
+    )
 
 
 def test_an_ill_node_waits_a_day_for_its_siblings_and_then_a_person_is_told(shared: Worlds) -> None:
@@ -406,7 +427,9 @@ def looped(tmp_path: Path, settings: Any = None, **differences: Any) -> Looped:
         return replace(node, outlets=(d.Outlet(A, f"A{number // 2}", (f"n{number ^ 1}",)),))
 
     settings = {"budgets": (d.BudgetLimit("fleet", "2"),), **(settings or {})}
-    return Looped(tmp_path, each=feeds, settings=settings, **{"nodes": 4, "profile": ONLY, "faults": ILL, **differences})
+    return Looped(
+        tmp_path, each=feeds, settings=settings, **{"nodes": 4, "profile": ONLY, "faults": ILL, **differences}
+    )
 
 
 ONLY_LOOKS = {"drift_mode": DriftMode.OBSERVE}
