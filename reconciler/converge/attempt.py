@@ -14,37 +14,22 @@ from reconciler.converge.evidence_bundle import keep_evidence
 from reconciler.converge.guarded_ports import GuardedBmc, TimedBmc, TimedCluster, TimedHost, TimedPdu
 from reconciler.converge.k3s_birth import K3sServer, servers_of
 from reconciler.converge.partner_pool import GatePartners, PartnerPool
-from reconciler.converge.run import Executed, Run
+from reconciler.converge.run import Executed, Run, Subject
 from reconciler.converge.serving_group import serving_group
+from reconciler.converge.siblings import Siblings
 from reconciler.gate.attestation.expected import basis_of
 from reconciler.health.ladder import REMEDIATION
 from reconciler.model.crash import Crash, of_its_own_async
 from reconciler.model.desired import Desired
-from reconciler.model.observed import Answered, Observed
+from reconciler.model.observed import Answered
 from reconciler.model.outcome import Ambiguous, Declined, Outcome, outcome_word
-from reconciler.model.plan import NodePlan, PlannedAction
-from reconciler.model.records import NodeRecord
+from reconciler.model.plan import PlannedAction
 from reconciler.model.vocab import Disruption
 from reconciler.planner.node import conditions as c
 from reconciler.planner.node.actions import spec_of
+from reconciler.planner.node.workload import siblings_of
 
 BYSTANDERS = 64  # a rack PDU has up to 54 outlets
-
-
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """The node as it was read for this attempt, and the plan that was made of it."""
-
-    desired: Desired
-    observed: Observed
-    record: NodeRecord
-    plan: NodePlan
-    out_of_group: tuple[str, ...] = ()  # other nodes of its serving group that are out of service
-
-    @property
-    def boot_id(self) -> str | None:
-        host = self.observed.host
-        return host.value.boot_id if isinstance(host, Answered) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +115,7 @@ def _bystanders(run: Run, desired: Desired) -> tuple[tuple[str, TimedBmc], ...]:
     near = [
         node
         for node in run.fleet.nodes.values()
-        if node.node != desired.node and any(outlet.pdu in pdus for outlet in node.outlets)
+        if node.node not in (desired.node, *desired.cut_with) and any(outlet.pdu in pdus for outlet in node.outlets)
     ]
     ports, settings = run.ports, run.fleet.settings
     found = ((node.node, ports.fabric.bmc(node)) for node in near[:BYSTANDERS])
@@ -172,6 +157,7 @@ def _context(
     def journal(partners: tuple[str, ...]) -> None:
         ports.ledger.amend(number, {"partners": list(partners)}, clock.now())
 
+    gate = GatePartners(pool, desired.node, str(number), journal, step)
     return ActionContext(
         action=action,
         desired=desired,
@@ -198,7 +184,8 @@ def _context(
         resumed=resumed,
         plan=run.context.plan_id,
         step=step,
-        partners=GatePartners(pool, desired.node, str(number), journal, step),
+        partners=gate,
+        siblings=Siblings(run, subject, action, gate, attempt, _context) if siblings_of(action) else None,
         operator=lease.lease.holder,
         commit=run.fleet.source.commit,
         secret=lambda name, server: ports.fabric.host_secret(name, desired, server),

@@ -19,6 +19,7 @@ from reconciler.converge.fleet_limits import FleetLimits
 from reconciler.converge.plan_questions import is_stopped, known_by
 from reconciler.converge.remember import remember_plans
 from reconciler.converge.run import Ended, NodeResult, Run
+from reconciler.converge.siblings import refusal_of_siblings
 from reconciler.model.observed import Observation, Observed, is_unasked
 from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan, is_crashed
 from reconciler.model.records import NodeRecord
@@ -58,6 +59,7 @@ class Dispatcher:
         self._postponed: dict[str, str] = {}  # node -> why, until something has changed
         self._limits = FleetLimits(run, observation, self.plans, records, self._postponed.clear)
         self._limits.on_promotion = self.changed.set
+        self._limits.on_let_go = self.wake
         self._take_plans(plans)
 
     def renew(self, observation: Observation, plans: Mapping[str, NodePlan], records: Mapping[str, NodeRecord]) -> None:
@@ -150,6 +152,8 @@ class Dispatcher:
                     return
                 if wait_s > 0:
                     self.start()
+                else:
+                    self._start_woken()  # such as those that were cut off with another, and have to be tested
         finally:
             await self.park()
 
@@ -168,13 +172,7 @@ class Dispatcher:
 
     def start(self) -> None:
         """Start the nodes that may go now, of all that have something to do."""
-        for name in self._limits.spares.promoted.keys() - self._promoted - self._tasks.keys():
-            if name in self.plans:
-                self._promoted.add(name)
-                self._woken.setdefault(name, False)
-        for name in list(self._woken):
-            if len(self._tasks) < NODES_AT_ONCE:
-                self._begin(name, None if self._woken.pop(name) else self._limits.nodes.get(name))
+        self._start_woken()
         self._isolate()
         self._stopped = self.run.stop()
         if self._stopped is not None:
@@ -186,6 +184,15 @@ class Dispatcher:
             for name in self._taking_out:
                 permit.budget.charge(name)
             self._queue.ask(permit, lambda: len(self._tasks) < NODES_AT_ONCE, lambda name: self._offer(name, permit))
+
+    def _start_woken(self) -> None:
+        for name in self._limits.spares.promoted.keys() - self._promoted - self._tasks.keys():
+            if name in self.plans:
+                self._promoted.add(name)
+                self._woken.setdefault(name, False)
+        for name in list(self._woken):
+            if len(self._tasks) < NODES_AT_ONCE:
+                self._begin(name, None if self._woken.pop(name) else self._limits.nodes.get(name))
 
     def _isolate(self) -> None:
         """Start nodes with evidence of illness at once, whatever budget, wave, window, brake or approval say.
@@ -213,7 +220,7 @@ class Dispatcher:
         if name in self._postponed:
             return None
         if plan.actions and plan.goal is not Goal.NOTHING:
-            blocked = permit.admit(plan)
+            blocked = refusal_of_siblings(self.run, self._limits, plan) or permit.admit(plan)
             if blocked is not None:
                 return blocked
             if takes_out(plan):

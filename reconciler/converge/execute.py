@@ -14,17 +14,17 @@ from typing import assert_never
 
 from reconciler.converge.actions.context import Stop
 from reconciler.converge.actions.membership import lift_mark
-from reconciler.converge.attempt import Subject, attempt
+from reconciler.converge.attempt import attempt
 from reconciler.converge.cancelled_repair import cancel, is_uncordoned
 from reconciler.converge.firmware_files import unfit_firmware
 from reconciler.converge.fleet_limits import FleetLimits
 from reconciler.converge.guarded_ports import TimedCluster
 from reconciler.converge.lease import bmc_scope
 from reconciler.converge.observe import observe_node
-from reconciler.converge.plan_questions import backs_off_until, drift_of, is_stopped, known_by, stays_out
+from reconciler.converge.plan_questions import backs_off_until, drift_of, is_stopped, known_by, may_serve_as_before
 from reconciler.converge.remember import Shown, remember_facts, remember_look, remember_signals
 from reconciler.converge.retraction import take_back
-from reconciler.converge.run import Ended, NodeResult, Run
+from reconciler.converge.run import Ended, NodeResult, Run, Subject
 from reconciler.health.table import table_of
 from reconciler.model.crash import of_its_own_async
 from reconciler.model.desired import Desired
@@ -43,7 +43,6 @@ from reconciler.planner.node.backoff import failures
 from reconciler.planner.node.by_person import waits_for_person
 from reconciler.planner.node.corroboration import BOOT_S
 from reconciler.planner.node.holds import retracted
-from reconciler.planner.node.record import is_untouched
 from reconciler.planner.node.repair import waits_for_exchange
 from reconciler.planner.node.workload import disrupts, is_braked
 
@@ -383,10 +382,9 @@ class NodeRun:
         if stopped or self._limits.partners.holder(self.node):
             return False
         mark = read_mark(member.value.annotations.get(OWNER_ANNOTATION))
-        healthy = bool(member.value.ready) and self.plan is not None and not stays_out(self.plan)
-        if mark is None or mark.ledger != self.run.ledger.id or not healthy or not is_untouched(self.record):
+        if mark is None or mark.ledger != self.run.ledger.id:
             return False
-        if isolated_for(mark.reason):
+        if not may_serve_as_before(self.plan, self.record, member.value) or isolated_for(mark.reason):
             return False  # evidence that is gone proves nothing: the gate judges
         try:
             return await lift_mark(self._timed(cluster), self.node, self.run.ledger.id)

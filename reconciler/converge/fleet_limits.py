@@ -8,7 +8,7 @@ read of the cluster, together with every other node that is reserved. So no pref
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
@@ -16,6 +16,7 @@ from reconciler.converge.brake import look_for_storm
 from reconciler.converge.observe import answer, control_plane
 from reconciler.converge.partner_pool import PartnerPool
 from reconciler.converge.run import Run
+from reconciler.converge.siblings import refusal_of_siblings
 from reconciler.model.desired import Desired
 from reconciler.model.observed import Answered, Observation, Observed, Silent
 from reconciler.model.plan import BudgetLine, Goal, NodePlan
@@ -27,8 +28,9 @@ from reconciler.planner.fleet.live_permit import LivePermit, LiveRollouts
 from reconciler.planner.fleet.permit import Permit
 from reconciler.planner.fleet.rollouts import Rollouts
 from reconciler.planner.fleet.spares import Spares, promotion, unheeded
-from reconciler.planner.node.workload import Need, flashes
+from reconciler.planner.node.workload import Need, cut_of, flashes, siblings_of
 
+CUT_S = 5400.0  # that a node which shares outlets is out for, from its drain to its boot, before its gate
 PARTNER_S = 1800.0  # that a partner is held for at most, by which a window has to be open
 CLUSTER_AGE_S = 10.0  # reservations within this time share one read of the cluster
 
@@ -52,6 +54,7 @@ class FleetLimits:
         self.rollouts = Rollouts()
         self.spares = Spares(run.fleet)
         self.on_promotion: Callable[[], None] = lambda: None  # called when a spare is to go into service
+        self.on_let_go: Callable[[str], None] = lambda _: None  # called with a node that shared outlets with another
         self._run = run
         self.partners = PartnerPool(run, self)
         self._charged_partners: set[str] = set()
@@ -103,9 +106,12 @@ class FleetLimits:
             if plan.node not in self._run.fleet.nodes:
                 return "the spec no longer names it"
             first, k3s = plan.actions[0], self._run.fleet.nodes[plan.node].profile.k3s
-            if plan.node in self._reserved and not flashes(first) and not goes_in_order(first, k3s):
+            reserved = plan.node in self._reserved and not flashes(first) and not goes_in_order(first, k3s)
+            if reserved and not siblings_of(cut_of(plan)):
                 return ""
             await self.look_at_cluster()
+            if (wait := refusal_of_siblings(self._run, self, plan)) is not None or reserved:
+                return "" if wait is None else wait.detail
             if plan.isolated:
                 self._permit.see(self.nodes[plan.node], plan)
             blocked = self.permit().refusal_of_next(plan)
@@ -146,9 +152,36 @@ class FleetLimits:
         """Charge a partner to the budget; return why that may not be, "" when it is charged."""
         if why := self.refusal_of_partner(node):
             return why
+        self._charge(node)
+        return ""
+
+    def _charge(self, node: str) -> None:
         self._charged_partners.add(node)
         self._permit.reserve(node)
         self._reserved.add(node)
+
+    def refusal_together(self, names: Collection[str]) -> str:
+        """Return why these nodes may not be out of service together now, for the repair of one; "" when they may."""
+        permit = self.permit()
+        if stop := self._run.stop() or permit.brake:
+            return stop.detail
+        with permit.budget.supposing():
+            for name in names:
+                pool, serves = self._run.fleet.nodes[name].pool, not permit.budget.is_out(name)
+                refused = permit.budget.allows(name, {Reason.REMEDIATION})
+                if refused is None and permit.windows and (serves or permit.budget.is_isolated(name)):
+                    refused = permit.windows.refusal(pool, Need(CUT_S))
+                if refused is not None:
+                    return f"{name}: {refused.detail}"
+                permit.budget.charge(name)
+        return ""
+
+    def charge_together(self, names: Collection[str]) -> str:
+        """Charge all of these nodes to the budget, or none; return why that may not be, "" when they are charged."""
+        if why := self.refusal_together(names):
+            return why
+        for name in names:
+            self._charge(name)
         return ""
 
     def is_charged_partner(self, node: str) -> bool:
@@ -159,7 +192,8 @@ class FleetLimits:
         if node in self._charged_partners:
             self._charged_partners.discard(node)
             self.end(node)
-            self.release(node, self._plans.get(node))
+            if node in self.nodes:  # else a new spec no longer names it
+                self.release(node, self._plans.get(node))
 
     def isolate(
         self, plan: NodePlan, observed: Observed, record: NodeRecord, confirmed: AbstractSet[str]

@@ -17,6 +17,7 @@ from reconciler.converge.actions.context import Stop
 from reconciler.converge.actions.membership import lift_mark
 from reconciler.converge.guarded_ports import TimedCluster, TimedHost
 from reconciler.converge.observe import observe_node
+from reconciler.converge.plan_questions import may_serve_as_before
 from reconciler.converge.ports import TakenPartner
 from reconciler.gate.certificate import as_certified
 from reconciler.gate.fabric.partners import (
@@ -38,6 +39,7 @@ from reconciler.model.records import OWNER_ANNOTATION, Mark, read_mark
 from reconciler.model.vocab import NodeState, UnknownReason
 from reconciler.planner.fleet.live_permit import in_service
 from reconciler.planner.node.holds import held, stopped
+from reconciler.planner.node.record import treats
 
 if TYPE_CHECKING:
     from reconciler.converge.fleet_limits import FleetLimits
@@ -47,6 +49,7 @@ WAIT_S: Final = 900.0  # for a partner that can't be had now; a later run tries 
 _POLL_S: Final = 15.0
 _REASON: Final = "partner for the gate of "  # of a mark
 _SEARCH: Final = "a search of the fabric"
+CUT: Final = "to be cut off from mains with "
 _UNFIT: Final = Candidate(Service.UNKNOWN, certified=False)
 
 
@@ -55,7 +58,7 @@ class PartnerPool:
 
     def __init__(self, run: Run, limits: FleetLimits) -> None:
         self._run = run
-        self._limits = limits
+        self.limits = limits
         self._holds: dict[str, Hold] = {}  # by partner
         self._acting: dict[str, str] = {}  # node -> the attempt that acts on it
         self._waiting: set[str] = set()  # nodes whose gates wait for a partner: they do nothing
@@ -63,9 +66,9 @@ class PartnerPool:
 
     @contextmanager
     def acting(self, node: str) -> Iterator[str]:
-        """Note that an action runs on a node. Yields why it may not while the node is a partner, "" when it may."""
+        """Note that an action runs on a node. Yields why it may not while the node is held, "" when it may."""
         if holder := self.holder(node):
-            yield f"it is held as a partner for the gate of {holder}"
+            yield f"it is held for {holder}"
             return
         self._acting[node] = ""
         try:
@@ -74,7 +77,7 @@ class PartnerPool:
             del self._acting[node]
 
     def holder(self, node: str) -> str:
-        """Return the node whose gate holds this one as a partner; "" when none does."""
+        """Return the node that this one is held for, as the partner of its gate or to be cut off with it; "" = none."""
         hold = self._holds.get(node)
         return hold.node if hold is not None and self._live([hold]) else ""
 
@@ -137,6 +140,36 @@ class PartnerPool:
                 return why
             return await self._hold(search, Partner(name, found.certified, found.service is not Service.OUT), near=True)
 
+    # --- nodes that share outlets: converge/siblings.py marks and drains them ---
+
+    def hold_together(self, gate: GatePartners, names: Collection[str]) -> str:
+        """Hold all of these nodes, charged to the budget together, or none; return why not."""
+        self._acting[gate.node] = gate.attempt
+        busy = (f"{name} {why}" for name in names if (why := self.busy(name, gate.node)))
+        if why := next(busy, "") or self.limits.charge_together(names):
+            return why
+        self._holds |= {name: Hold(name, gate.node, gate.attempt) for name in names}
+        return ""
+
+    def busy(self, name: str, node: str) -> str:
+        """Return what keeps a node from being held for the cut of this one, "" if nothing does."""
+        hold = self._holds.get(name)
+        if hold is not None and hold.node != node and self._live([hold]):
+            return f"is held for {hold.node or _SEARCH}"
+        return "has an action or a gate of its own under way" if name in self._acting else ""
+
+    async def let_go(self, gate: GatePartners, name: str, mark: str) -> None:
+        """End such a hold, and lift the mark of this reason, "" for none: what was done to the node is judged first."""
+        try:
+            if mark:
+                await self._lift(name, mark)
+        except (DriverError, Stop) as error:
+            gate.tell(f"{name} can't be given back now, and keeps its mark: {error}")
+        finally:
+            del self._holds[name]
+            self.limits.free_partner(name)
+            self.limits.on_let_go(name)
+
     def why_unfit(self, name: str, found: Candidate) -> str:
         """Return why a node can take no part in a search of the fabric, whatever room the budget has."""
         if found.service is Service.IDLE and not found.certified:
@@ -145,7 +178,7 @@ class PartnerPool:
 
     def candidate(self, name: str) -> Candidate:
         """Return what is known of a node as a partner."""
-        run, seen = self._run, self._limits.nodes.get(name)
+        run, seen = self._run, self.limits.nodes.get(name)
         desired = run.fleet.nodes[name]
         record = run.ledger.node(name)
         if seen is None or desired.state is not NodeState.ACTIVE or held(desired, record, run.holds(), run.clock.now()):
@@ -154,11 +187,8 @@ class PartnerPool:
         if service in (Service.UNKNOWN, Service.WORKING):
             return Candidate(service, certified=False)
         occupied = name in self._acting and name not in self._waiting
-        return Candidate(service, self._certified(desired, seen, record.certificate), occupied, self._bar_of(name))
-
-    def _bar_of(self, name: str) -> str:
-        why = self._run.bar_of(name)
-        return f"nobody has approved work on it, and {why}" if why else ""
+        bar = f"nobody has approved work on it, and {why}" if (why := run.bar_of(name)) else ""
+        return Candidate(service, self._certified(desired, seen, record.certificate), occupied, bar)
 
     def _certified(self, desired: Desired, seen: Observed, certificate: Certificate | None) -> bool:
         """Return whether a node's own gate holds. Of one that was not asked yet, only what is on record is known.
@@ -184,7 +214,7 @@ class PartnerPool:
         if unread or serves is None:
             return Service.UNKNOWN
         if self._run.fleet.settings.cluster is None:
-            plan = self._limits.plan_of(seen.node)
+            plan = self.limits.plan_of(seen.node)
             return Service.OUT if plan is not None and plan.in_service is False else Service.UNKNOWN
         member = None if isinstance(seen.member, Silent) else seen.member.value
         if member is None:
@@ -198,15 +228,15 @@ class PartnerPool:
         return Service.OUT if ours else Service.UNKNOWN
 
     def _refusal(self, name: str) -> str | None:
-        return self._limits.refusal_of_partner(name) or None
+        return self.limits.refusal_of_partner(name) or None
 
     async def _hold(self, gate: GatePartners, chosen: Partner, near: bool) -> TakenPartner | str:
         """Look at the node anew, and hold it if it is still what was chosen; otherwise return why not."""
         run, name = self._run, chosen.name
         desired = run.fleet.nodes[name]
         fresh = await observe_node(desired, run.ports.fabric, run.clock, run.fleet.settings)
-        self._limits.see(fresh)
-        await self._limits.look_at_cluster()  # nothing is awaited from here on until it is held
+        self.limits.see(fresh)
+        await self.limits.look_at_cluster()  # nothing is awaited from here on until it is held
         if isinstance(fresh.host, Silent):
             return f"its host is silent ({fresh.host.reason})"
         now = self.candidate(name)
@@ -220,7 +250,7 @@ class PartnerPool:
         suspect = not gate.node and not chosen.charges
         if (plan.illness or plan.isolated or plan.isolation) and not suspect:
             return "it is ill"
-        if chosen.charges and (why := self._limits.charge_partner(name)):
+        if chosen.charges and (why := self.limits.charge_partner(name)):
             return why
         self._holds[name] = Hold(name, gate.node, gate.attempt)
         gate.journal(tuple(sorted(hold.partner for hold in self._holds.values() if hold.node == gate.node)))
@@ -252,7 +282,7 @@ class PartnerPool:
         return TimedCluster(cluster, run.clock, run.fleet.settings, run.ports.lease)
 
     def _see(self, seen: Observed, member: Member | None) -> None:
-        self._limits.see(replace(seen, member=Answered(self._run.clock.now(), member)))
+        self.limits.see(replace(seen, member=Answered(self._run.clock.now(), member)))
 
     # --- giving back ---
 
@@ -262,20 +292,20 @@ class PartnerPool:
         if hold is None or hold.node != gate.node:
             return
         try:
-            if self._limits.is_charged_partner(name):
+            if self.limits.is_charged_partner(name):
                 cluster = self._cluster()
                 await lift_mark(cluster, name, self._run.ledger.id)
-                self._see(self._limits.nodes[name], await cluster.member(name))
+                self._see(self.limits.nodes[name], await cluster.member(name))
         except (DriverError, Stop) as error:
             gate.tell(f"{name} can't be given back now, and keeps its mark: {error}")
         finally:
             del self._holds[name]
-            self._limits.free_partner(name)
+            self.limits.free_partner(name)
 
     async def recover(self, gate: GatePartners, names: Collection[str]) -> None:
         """Give back the partners that a run held for this gate and died: they carry a mark that says so."""
         for name in names:
-            if name in self._holds or name in self._acting or name not in self._limits.nodes:
+            if name in self._holds or name in self._acting or name not in self.limits.nodes:
                 continue
             try:
                 await self._lift(name, gate.reason)
@@ -283,7 +313,7 @@ class PartnerPool:
                 gate.tell(f"{name} can't be given back now, and keeps its mark: {error}")
 
     async def give_back_left(self, names: Collection[str]) -> None:
-        """Give back those of these nodes that are marked as partners and that nobody holds: whoever held them died.
+        """Give back those of these nodes that are marked to be held and that nobody holds: whoever held them died.
 
         It is for a loop that only looks, in which no work on such a node lifts the mark. One whose own gate no longer
         holds keeps it.
@@ -297,16 +327,20 @@ class PartnerPool:
                     await self._lift(name, reason)
 
     def _left_as(self, name: str) -> str:
-        """Return the reason of our mark on a partner that nobody holds; "" where there is none to be lifted."""
-        seen = self._limits.nodes.get(name)
+        """Return the reason of our mark on a node that nobody holds any more; "" where there is none to be lifted."""
+        seen = self.limits.nodes.get(name)
         if seen is None or isinstance(seen.member, Silent) or seen.member.value is None or name in self._holds:
             return ""
         mark = read_mark(seen.member.value.annotations.get(OWNER_ANNOTATION))
-        if mark is None or mark.ledger != self._run.ledger.id or not mark.reason.startswith((_REASON, _SEARCH)):
+        if mark is None or mark.ledger != self._run.ledger.id or not mark.reason.startswith((_REASON, _SEARCH, CUT)):
             return ""
-        found = self.candidate(name)
-        fit = found.service is Service.OUT and found.certified and not found.occupied
-        return mark.reason if fit else ""
+        found, record = self.candidate(name), self._run.ledger.node(name)
+        if mark.reason.startswith(CUT):  # it served, and may not even have been drained
+            fit = may_serve_as_before(self.limits.plan_of(name), record, seen.member.value)
+        else:  # one that was shut down as a sibling is judged by its gate alone
+            whole = not any(treats(one) and one.outcome != "refused" for one in record.since_certificate)
+            fit = whole and found.service is Service.OUT and found.certified
+        return mark.reason if fit and not found.occupied else ""
 
     async def _lift(self, name: str, reason: str) -> None:
         """Lift the mark of a node that is no partner any more, if it still has this reason."""
@@ -314,7 +348,8 @@ class PartnerPool:
         mark = None if member is None else read_mark(member.annotations.get(OWNER_ANNOTATION))
         if mark is not None and mark.reason == reason:
             await lift_mark(self._cluster(), name, self._run.ledger.id)
-            self._see(self._limits.nodes[name], await self._cluster().member(name))
+            if (seen := self.limits.nodes.get(name)) is not None:
+                self._see(seen, await self._cluster().member(name))
 
 
 class _Candidates(Mapping[str, Candidate]):

@@ -5,7 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 
 from reconciler.model.drift import ACTIONABLE
+from reconciler.model.observed import Member
 from reconciler.model.plan import BlockCode, Goal, NodePlan
+from reconciler.model.records import NodeRecord
+from reconciler.planner.node.record import is_untouched
 
 
 def is_stopped(plan: NodePlan) -> bool:
@@ -32,4 +35,13 @@ def backs_off_until(plan: NodePlan) -> datetime | None:
 
 
 def stays_out(plan: NodePlan) -> bool:
-    return plan.goal in (Goal.ISOLATED, Goal.REPAIR, Goal.SPARE) or bool(plan.illness)
+    return plan.goal in (Goal.ISOLATED, Goal.REPAIR, Goal.SPARE) or bool(plan.illness or plan.isolation)
+
+
+def may_serve_as_before(plan: NodePlan | None, record: NodeRecord, member: Member | None) -> bool:
+    """Return whether a node that is out by a mark of ours may serve without a gate: it is well, and was only drained.
+
+    `plan`: made since the mark was set; None: it is not known.
+    """
+    ready = member is not None and member.ready is True
+    return ready and plan is not None and not stays_out(plan) and is_untouched(record)

@@ -59,6 +59,43 @@ class Partners(Protocol):
         """Tell whoever watches what the gate does."""
 
 
+class SharedOutlets(Protocol):
+    """The other nodes that hang on the outlets of one, for the attempt that cuts it off.
+
+    Leaving the context gives all back: a node that was shut down boots and keeps its mark until its gate has passed,
+    every other one serves as before.
+    """
+
+    async def __aenter__(self) -> None: ...
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None: ...
+
+    async def gather(self) -> str:
+        """Take all of them out of service, in the budget together, and drain them; return why that can't be now."""
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether one that served was taken out of service, and was not shut down yet."""
+
+    async def objection(self) -> str:
+        """Look at the node and at all of them anew; return what speaks against the cut, "" if nothing does."""
+
+    async def shut_down(self) -> str:
+        """Journal for each that it is cut off, and shut it down; return why that can't be."""
+
+    def bar(self) -> str:
+        """Return why nobody may be cut off any more: all is stopped, or the spec says other things of the outlets."""
+
+    async def answering(self) -> str:
+        """Return one of them whose BMC answers; "" if none does."""
+
+    async def come_back(self, *, cut: bool) -> None:
+        """Switch on those that were shut down, once their BMCs answer, wait for them to boot, and journal it.
+
+        `cut`: the power was taken, as their silence has proved.
+        """
+
+
 class GateRunner(Protocol):
     async def run(
         self,

@@ -69,6 +69,22 @@ class Executed:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The node as it was read for this attempt, and the plan that was made of it."""
+
+    desired: Desired
+    observed: Observed
+    record: NodeRecord
+    plan: NodePlan
+    out_of_group: tuple[str, ...] = ()  # other nodes of its serving group that are out of service
+
+    @property
+    def boot_id(self) -> str | None:
+        host = self.observed.host
+        return host.value.boot_id if isinstance(host, Answered) else None
+
+
 Step = tuple[str, str, str]  # node, action, target
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from reconciler.model.desired import Remediation, Rung
+from reconciler.model.outcome import TOGETHER
 from reconciler.model.records import Attempt
 
 REMEDIATION = "remediation"  # the cause under which rungs are journaled
@@ -65,4 +66,6 @@ def limit_reached(
 
 
 def _counts(attempt: Attempt) -> bool:
-    return attempt.cause == REMEDIATION and attempt.outcome not in NOT_TRIED
+    """Return whether an attempt uses up a rung. One that cut nobody off has not tried whether that helps."""
+    tried = attempt.outcome not in NOT_TRIED and not attempt.detail.startswith(TOGETHER)
+    return attempt.cause == REMEDIATION and tried

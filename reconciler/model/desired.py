@@ -255,9 +255,15 @@ class Desired:
     network: DesiredNetwork | None = None
     erase: tuple[Identifier, ...] = ()  # serial numbers of the drives that a decommissioned node is to lose the data of
     outlets: tuple[Outlet, ...] = ()
+    uncut: PublicText = ""  # why it is never cut off from mains with those that share its outlets; "" = it may be
     by_person: bool = False  # a person reimages it: it has no BMC
     serving: DesiredServing | None = None  # None: it serves in no group
     asked: AllPublic[AskedGate | None] = None  # of a run; the spec asks for none
+
+    @property
+    def cut_with(self) -> tuple[NodeName, ...]:
+        """The other nodes that lose power when its outlets are switched off, in order of name."""
+        return tuple(sorted({node for outlet in self.outlets for node in outlet.shared_with}))
 
     @property
     def other_tests(self) -> Acceptance | None:

@@ -7,6 +7,8 @@ from typing import Final
 
 # Begins the detail of a drain that waits for what is of others: it is told from the journal, too.
 UNPREPARED: Final = "nothing was evicted: "
+TOGETHER: Final = "nobody was cut off: "  # so does that of a cut which waits for those that share the outlets
+WAITED: Final = (UNPREPARED, TOGETHER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +44,8 @@ class Declined:
 
     @property
     def waits(self) -> bool:
-        """Return whether it waits for what is of others, as a Deployment that nobody may raise: no node has failed."""
-        return self.detail.startswith(UNPREPARED)
+        """Return whether it waits for what is of others, as a Deployment that nobody may raise: no node failed."""
+        return self.detail.startswith(WAITED)
 
 
 Outcome = Done | Transient | Permanent | Ambiguous | Declined

@@ -33,6 +33,7 @@ RETRACTED = "isolation/"  # subject of a hold, before a signal's name: nobody is
 ISOLATED = "isolated: "  # before the signals, as the reason of a mark and the cause of the attempt that set it
 SPARE = "spare of persona "  # before the persona, as the reason of a mark: certified, and kept out of the work
 IN_PLACE_OF = "in place of "  # before the name of the node that failed, as the cause of a spare's admission
+TAKEN_ALONG = "cut off from mains with "  # before the node that was treated, as the cause of the attempt of another
 REFUTED = "its TPM refutes this boot: "  # before the reasons, as the detail of the attempt that asked it
 UNPROVED = "its TPM does not prove this boot: "  # the same, where no quote came that could be judged
 UNHEALED = "unhealed "  # before a signal's value path, in a key beside a node's silences: an event that was seen

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Final
@@ -65,6 +64,7 @@ from reconciler.spec.policies import acceptance_of, backup_of, drain_of, layout_
 from reconciler.spec.policy_positions import policy_positions
 from reconciler.spec.preserve import with_kept
 from reconciler.spec.serving import serving_of
+from reconciler.spec.shared_outlets import with_bars, with_shared_outlets
 from reconciler.strict_yaml.parse import Steps
 
 # Value paths that follow from another setting: explain shows the position of that one.
@@ -114,6 +114,7 @@ def resolve(
     resolver = _Resolver(declared, settings, references, serving_of(declared, nodes))
     resolved = {node.name: resolver.node(node) for node in sorted(nodes, key=lambda node: (node.pool, node.name))}
     values = asdict(replace(settings, insecure=()))  # its sentences name lines, and follow from the rest
+    resolved = with_bars(resolved)
     digest = digest_of([values, [_identity(node) for node in resolved.values()]])
     return Fleet(
         settings=settings,
@@ -128,22 +129,6 @@ def resolve(
             if persona.spec.availability is not None
         },
     )
-
-
-def with_shared_outlets(nodes: Iterable[NodeSource]) -> list[NodeSource]:
-    """Return the nodes, each outlet with the other nodes that it gives power, too."""
-    nodes = list(nodes)
-    fed: defaultdict[tuple[str | None, str], list[str]] = defaultdict(list)
-    for node in nodes:
-        for outlet in node.outlets:
-            fed[outlet.pdu, outlet.name].append(node.name)
-    return [_with_shared(node, fed) if node.outlets else node for node in nodes]
-
-
-def _with_shared(node: NodeSource, fed: Mapping[tuple[str | None, str], Sequence[str]]) -> NodeSource:
-    others = [tuple(sorted({*fed[one.pdu, one.name]} - {node.name})) for one in node.outlets]
-    shared = (replace(one, shared_with=other) for one, other in zip(node.outlets, others, strict=True))
-    return replace(node, outlets=tuple(shared))
 
 
 def _rollout(spec: RolloutSpec) -> RolloutPolicy:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,8 @@ TREATED = replace(PROFILE, digest="treated", remediation=replace(PROFILE.remedia
 A, B = "https://pdu-a", "https://pdu-b"
 
 
-def outlets(number: int, *shared: str) -> tuple[d.Outlet, ...]:
-    return d.Outlet(A, f"A{number}", shared), d.Outlet(B, f"A{number}", shared)
+def outlets(number: int) -> tuple[d.Outlet, ...]:
+    return d.Outlet(A, f"A{number}"), d.Outlet(B, f"A{number}")
 
 
 def looped(directory: Path, **settings: Any) -> Looped:
@@ -48,12 +48,11 @@ def looped(directory: Path, **settings: Any) -> Looped:
 
 @pytest.fixture
 def fed(world: Worlds) -> Worlds:
-    """Worlds in which each node hangs on two PDUs. `shared`: node -> others on its outlets."""
+    """Worlds in which each node hangs on two outlets of its own, of two PDUs."""
 
-    def build(shared: Mapping[str, str] | None = None, **differences: Any) -> World:
+    def build(**differences: Any) -> World:
         def feeds(node: d.Desired) -> d.Desired:
-            other = (shared or {}).get(node.node)
-            return replace(node, outlets=outlets(int(node.node[1:]), *([other] if other else [])))
+            return replace(node, outlets=outlets(int(node.node[1:])))
 
         here = world(each=feeds, **{"nodes": 3, "profile": TREATED, **differences})
         here.adopt()
@@ -174,18 +173,6 @@ def test_it_is_the_rung_that_heals_what_no_power_cycle_does(fed: Worlds) -> None
     assert done == ["soft_restart", "power_cycle", "ac_cycle", "admit"]
     assert here.serves("n0")
     assert cuts(here) == [1, 0, 0]
-
-
-def test_what_another_node_hangs_on_is_refused_before_the_drain(fed: Worlds) -> None:
-    """no_drain_in_vain: it says why, and neither is cut off."""
-    only = replace(TREATED, digest="only", remediation=replace(PROFILE.remediation, ladder=(d.Rung("ac_cycle"),)))  # type: ignore[type-var]
-    here = fed({"n0": "n1", "n1": "n0"}, profile=only, faults={"n0": {"xid": {"code": 119, "heals": "ac"}}})
-    plan = here.plan().nodes["n0"]
-    assert not any(action.name in ("drain", "ac_cycle") for action in plan.actions)
-    assert "ac_cycle is impossible: its outlets give n1 power, too" in plan.situation
-    here.apply()
-    assert cuts(here) == [0, 0, 0]
-    assert "drain" not in here.did("n0")
 
 
 def test_nodes_of_one_profile_have_the_rung_where_they_have_outlets(world: Worlds) -> None:

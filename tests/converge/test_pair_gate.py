@@ -361,7 +361,7 @@ def test_a_partner_is_held_to_the_end_of_a_test_that_takes_hours(
     monkeypatch.setattr(PairTest, "_pair", slow)
     assert world.test("n0").results["n0"].state is Ended.DONE, world.told()
     assert len(seen) == 2, "one partner behind each leaf, five hours into its test"
-    assert {why for _, why in seen} == {"it is held as a partner for the gate of n0"}
+    assert {why for _, why in seen} == {"it is held for n0"}
     assert world.others_serve()
 
 

@@ -62,7 +62,7 @@ from tests.render.test_publish import observation as observation_of
 
 # The exemptions as they were reviewed. Whoever adds one says here, too, that no action uses it.
 REVIEWED: Mapping[type, set[str]] = {
-    d.Desired: {"profile", "provenance", "domains", "asked"},
+    d.Desired: {"profile", "provenance", "domains", "asked", "uncut"},
     d.Profile: {"digest", "provenance", "health"},
     d.Settings: {
         "concurrency", "redfish_deadline_s", "ssh_deadline_s", "kubernetes_deadline_s", "inventory_max_age_s",
@@ -326,6 +326,7 @@ def test_what_is_exempt_makes_no_plan_stale() -> None:
         ),
         "ignore": (NODE, replace(SETTINGS, ignore=(d.IgnoreRule("host.other", "the vendor's tool"),))),
         "health": (replace(NODE, profile=replace(PROFILE, health=rows)), replace(SETTINGS, health=rows)),
+        "uncut": (replace(NODE, uncut="other has no BMC"), SETTINGS),
         "windows": (NODE, replace(SETTINGS, windows=())),
         "insecure": (NODE, replace(SETTINGS, insecure=("said on another line",))),
         "tickets": (NODE, replace(SETTINGS, tickets=(Tracker("parts", TrackerKind.GITHUB, "token"),))),

@@ -17,7 +17,7 @@ from reconciler.converge.guarded_ports import (
 )
 from reconciler.converge.k3s_birth import K3sServer
 from reconciler.converge.lease import Occupied
-from reconciler.converge.ports import GateRunner, Partners
+from reconciler.converge.ports import GateRunner, Partners, SharedOutlets
 from reconciler.converge.serving_group import GroupNode
 from reconciler.diff.compare import Comparer
 from reconciler.model.desired import Desired, Settings
@@ -93,6 +93,7 @@ class ActionContext:
     servers: tuple[K3sServer, ...] = ()  # of the node's K3s cluster, itself included
     group: tuple[GroupNode, ...] = ()  # the other nodes of its serving group
     partners: Partners | None = None  # for tests of its gate
+    siblings: SharedOutlets | None = None  # those that lose power with it; None: nobody does
     operator: str = ""  # who runs this, for evidence
     commit: str = ""  # of the spec
     secret: Callable[[str, str | None], str] = _no_secrets  # by name, and the server at which the host uses it

@@ -16,7 +16,7 @@ from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan
 from reconciler.model.vocab import Reason
 from reconciler.planner.fleet.permit import WITHOUT_BATCH, Permit, reasons, takes_out, without_verdict
 from reconciler.planner.fleet.rollouts import Progress, pending
-from reconciler.planner.node.workload import Need, work
+from reconciler.planner.node.workload import Need, cut_of, siblings_of, work
 
 Place = tuple[int, int, str, str]  # urgency, number within its pool, pool, node: the first in order is the smallest
 Ask = Callable[[str], Blocked | None]
@@ -91,7 +91,8 @@ class WorkQueue:
         request = (why, takes_out(plan), done.flashes, bool(plan.actions), done.braked)
         self._requests[name] = request, (plan.pool, done.need)
         self._plans[name] = plan
-        if plan.blocked is not None and plan.blocked.code is BlockCode.BACKOFF:
+        backs_off = plan.blocked is not None and plan.blocked.code is BlockCode.BACKOFF
+        if backs_off or siblings_of(cut_of(plan)):
             self._alone.add(name)
         if not plan.postponed and pending(plan):
             self._of_pool.setdefault(plan.pool, set()).add(name)

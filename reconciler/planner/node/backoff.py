@@ -15,7 +15,7 @@ from collections.abc import Container, Iterable
 from datetime import datetime, timedelta
 
 from reconciler.health.ladder import REMEDIATION
-from reconciler.model.outcome import UNPREPARED
+from reconciler.model.outcome import WAITED
 from reconciler.model.plan import BlockCode, Blocked, PlannedAction
 from reconciler.model.records import Attempt, NodeRecord
 from reconciler.planner.node.actions import ActionSpec, spec_of
@@ -44,7 +44,7 @@ def failures(record: NodeRecord, action: str, target: str, *, unprepared: bool =
             continue
         if attempt.outcome == "done":
             break
-        waited = unprepared and attempt.outcome == "refused" and attempt.detail.startswith(UNPREPARED)
+        waited = unprepared and attempt.outcome == "refused" and attempt.detail.startswith(WAITED)
         if waited or attempt.outcome not in ("refused", "started"):
             found.append(attempt)
     return found

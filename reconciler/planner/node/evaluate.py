@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from reconciler.diff import k3s
@@ -40,6 +41,7 @@ from reconciler.planner.node.conditions import (
     firmware_staged,
 )
 from reconciler.planner.node.in_place import why_lost
+from reconciler.planner.node.record import TOGETHER_MOST, waits_together_since
 from reconciler.planner.node.saved import assess_saved
 from reconciler.planner.node.serving import assess_serving
 from reconciler.planner.node.staged import is_staged
@@ -117,12 +119,18 @@ def with_drift(
         asked_tests=assessment.asked_tests,
         of_domain=context.of_domain.get(desired.node, {}),
         spare=desired.node in context.spares,
-        **_of_inventory(desired, assessment, items, IMAGE in builder.true),
+        **_of_inventory(desired, record, assessment, items, context.now, installed=IMAGE in builder.true),
     )
 
 
 def _of_inventory(
-    desired: Desired, assessment: Assessment, items: Sequence[DriftItem], installed: bool
+    desired: Desired,
+    record: NodeRecord,
+    assessment: Assessment,
+    items: Sequence[DriftItem],
+    now: datetime,
+    *,
+    installed: bool,
 ) -> dict[str, Any]:
     """Return what the BMC can't do, now or ever, of a node that needs something."""
     found = assessment.inventory
@@ -131,6 +139,10 @@ def _of_inventory(
     changes = {item.path for item in items if item.kind in ACTIONABLE} | (set() if installed else {possible.IMAGE})
     awaits = not installed and "boot.order" in changes and bool(possible.missing_entry(desired, found))
     cant = impossible(desired, found, changes)
+    since = waits_together_since(record, assessment.mark) if assessment.mark is not None and desired.cut_with else None
+    if since is not None and since + TOGETHER_MOST <= now:
+        shared = f"its outlets give {', '.join(desired.cut_with)} power, too"
+        cant.setdefault("ac_cycle", f"{shared}, and for a day not all of them could be cut off: do it by hand")
     if lost := why_lost(desired, assessment.facts, found):
         cant["reimage"] = "; ".join(filter(None, (cant.get("reimage"), lost)))
     return {"impossible": cant, "entry_awaits_image": awaits}

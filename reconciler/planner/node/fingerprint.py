@@ -27,6 +27,7 @@ EXEMPT: Final[Mapping[type, Mapping[str, str]]] = {
         "profile": "bound apart, as what equal nodes share",
         "provenance": "lines of the spec: a value on another line is the same value",
         "asked": "whoever asks for a gate confirms its plan; what follows are actions, which are bound",
+        "uncut": "follows from the nodes that share its outlets, which are asked again before each cut",
         "domains": "budgets, floors, the storm brake and host_down use their current values; leaves and spines are "
         "bound apart, as a gate chooses its tests by them",
     },

@@ -301,7 +301,7 @@ def usable_rows(
     for row in catalogue.rows:
         rung = is_rung(found, row)
         brings = catalogue.brings(row)
-        if row.id in state.impossible or brings & set(state.unknown):
+        if row.id in state.impossible or brings & set(state.unknown) or (_cuts_others(row) and not rung):
             continue
         if state.fell_back and spec_of(row.name).installs and not rung:
             continue
@@ -330,6 +330,11 @@ def usable_rows(
             row = replace(row, requires=(*row.requires, *readable))
         rows.append(as_treatment(row) if rung else row)
     return Catalogue(tuple(rows), catalogue.staged)
+
+
+def _cuts_others(row: Row) -> bool:
+    """Return whether other nodes lose power with this one, which is for an illness alone."""
+    return Activation.AC_CYCLE in row.activates and bool(row.target)
 
 
 def _tried_anew(row: Row, full: Catalogue, state: Conditions) -> bool:

@@ -261,7 +261,7 @@ class NodePlanner:
         alone = held or state.leaving or state.repair or record.malformed
         if alone or state.foreign_mark is not None or not is_uneventful(record):
             return self._make_decision(desired, observed, record, state)
-        serving, fed = desired.serving is not None, bool(desired.outlets)
+        serving, fed = desired.serving is not None, _fed(desired)
         own = (busy(observed), _other(desired), k3s_stopped(observed), serving, desired.by_person, fed)
         key = (desired.profile.digest, desired.state, *own, state.key)
         return self._decisions.of(key, self.context.now, lambda: self._make_decision(desired, observed, record, state))
@@ -280,7 +280,7 @@ class NodePlanner:
         leaving = None if state.leaving is None else (desired.serial, state.leaving.key())
         slot, at_stake = state.needs_installer == "", bool(state.because.get(c.QUIESCED))
         rotates = c.BMC_PASSWORD in state.because
-        serving, fed = desired.serving is not None, bool(desired.outlets)
+        serving, fed = desired.serving is not None, _fed(desired)
         own = (leaving, slot, _other(desired), state.repair, stopped, rotates, serving, desired.by_person, fed)
         key = (desired.profile.digest, clustered, registered, is_busy, cordoned, stuck, at_stake, *own)
         if key not in self._catalogues:
@@ -382,6 +382,10 @@ class NodePlanner:
 def _without_postponed(items: tuple[DriftItem, ...], postponed: Collection[str]) -> tuple[DriftItem, ...]:
     """Return the items but for those under `postponed`: paths that the spec changed and that a rollout holds back."""
     return tuple([item for item in items if item.path not in postponed]) if postponed else items
+
+
+def _fed(desired: Desired) -> tuple[str, ...] | None:
+    return desired.cut_with if desired.outlets else None
 
 
 def _other(desired: Desired) -> str:

@@ -34,7 +34,7 @@ def power(_desired: Desired, found: RedfishInventory, _changes: Collection[str])
 
 
 def mains(desired: Desired, _found: RedfishInventory, _changes: Collection[str]) -> Refusals:
-    """Refuse before the drain what would cut off another node, or can't be done: outlets are told by the spec alone."""
+    """Refuse before the drain what can't be done, or would cut off one that can't be: the spec alone tells outlets."""
     profile = desired.profile
     ladder = () if profile.remediation is None else profile.remediation.ladder
     asked = any(item.activation is Activation.AC_CYCLE for item in profile.firmware)
@@ -42,8 +42,11 @@ def mains(desired: Desired, _found: RedfishInventory, _changes: Collection[str])
         return {}
     if not desired.outlets:
         return _whole("the spec names no `outlets` for it" + at(desired, "node"))
-    others = sorted({node for outlet in desired.outlets for node in outlet.shared_with})
-    return _whole(f"its outlets give {', '.join(others)} power, too" + at(desired, "outlets") if others else "")
+    return _whole(f"{_shared(desired)}, and {desired.uncut}; cut them off by hand" if desired.uncut else "")
+
+
+def _shared(desired: Desired) -> str:
+    return f"its outlets give {', '.join(desired.cut_with)} power, too{at(desired, 'outlets')}"
 
 
 def bmc_reset(desired: Desired, found: RedfishInventory, _changes: Collection[str]) -> Refusals:
@@ -67,6 +70,8 @@ def firmware(desired: Desired, found: RedfishInventory, changes: Collection[str]
     refusals = {}
     for item in desired.profile.firmware:
         why = lack or (ONLY_SENT if only_sent and item.verified_by is VerifiedBy.BMC else "")
+        if not why and item.activation is Activation.AC_CYCLE and desired.cut_with:
+            why = f"{_shared(desired)}, and others are cut off for an illness alone: flash it by hand"
         if why and (path := f"firmware.{item.component}") in changes:
             refusals[item.component] = why + at(desired, path)
     return refusals

@@ -18,8 +18,9 @@ def boot(node: NodeTraits) -> Iterable[Variant]:
 
 
 def ac_cycle(node: NodeTraits) -> Iterable[Variant]:
+    """Its target names the nodes that lose power with it, so that approval and fingerprint bind them."""
     if node.desired.outlets:
-        yield Variant(breaks=node.lost_by_boot)
+        yield Variant(target=",".join(node.desired.cut_with), breaks=node.lost_by_boot)
 
 
 def power_on(node: NodeTraits) -> Iterable[Variant]:

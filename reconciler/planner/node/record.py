@@ -9,12 +9,22 @@ from reconciler.health.ladder import REMEDIATION
 from reconciler.model.desired import Acceptance, Desired
 from reconciler.model.gate import Binding
 from reconciler.model.observed import Answered, Observed
-from reconciler.model.records import OWNER_ANNOTATION, TRUNCATED, Attempt, Mark, NodeRecord, isolated_for
+from reconciler.model.outcome import TOGETHER
+from reconciler.model.records import (
+    OWNER_ANNOTATION,
+    TAKEN_ALONG,
+    TRUNCATED,
+    Attempt,
+    Mark,
+    NodeRecord,
+    isolated_for,
+)
 from reconciler.model.vocab import UnknownReason
 from reconciler.planner.node.actions import spec_of
 from reconciler.spec.signals import PREFIX
 
 DETECTOR_S = 600.0  # a detector runs in a container, on drivers in containers: after a boot it needs minutes
+TOGETHER_MOST = timedelta(days=1)  # a window opens, jobs end and people answer within a day, or a person is to be told
 _NO_TRY = frozenset({"refused", "started"})
 _UNEVENTFUL = frozenset({"done", *_NO_TRY})
 
@@ -22,6 +32,11 @@ _UNEVENTFUL = frozenset({"done", *_NO_TRY})
 def is_admission(attempt: Attempt) -> bool:
     """Return whether this attempt put the node into service."""
     return attempt.action == "admit" and attempt.outcome == "done"
+
+
+def treats(attempt: Attempt) -> bool:
+    """Return whether an attempt treated the node, or did to a well one what treated another: the gate judges both."""
+    return attempt.cause == REMEDIATION or attempt.cause.startswith(TAKEN_ALONG)
 
 
 def _ends_service(action: str) -> bool:
@@ -160,6 +175,22 @@ def gate_failure(record: NodeRecord, binding: Binding | str, acceptance: Accepta
     return "" if repaired or record.is_seen_to(last) else last.detail
 
 
+def waits_together_since(record: NodeRecord, mark: Mark) -> datetime | None:
+    """Return since when an ill node under this mark may have waited for those that are to be cut off with it.
+
+    While it waits, nothing is done to it. What drains it for a person, once that has lasted too long, is no new wait.
+    """
+    place, since = place_of_mark(record, mark), None
+    for one in record.attempts[place:] if place is not None else ():
+        if one.outcome == "refused" or one.detail.startswith(TOGETHER):
+            continue
+        marked = one.action == "mark" and since is None
+        drained = one.action == "drain" and since is not None and one.begun - since <= TOGETHER_MOST
+        if marked or drained or treats(one):
+            since = one.ended
+    return since if since is None or record.released_at is None else max(since, record.released_at)
+
+
 def was_tested(record: NodeRecord, profile: str, since: datetime) -> bool:
     """Return whether the tests of another profile have run to their end since then, whatever they found."""
     return any(
@@ -176,7 +207,7 @@ def stale_signals_until(record: NodeRecord, now: datetime) -> datetime | None:
     for attempt in reversed(record.attempts):
         if is_admission(attempt):
             return None
-        if attempt.cause == REMEDIATION and attempt.outcome != "refused":
+        if treats(attempt) and attempt.outcome != "refused":
             until = attempt.ended + timedelta(seconds=DETECTOR_S)
             return until if until > now else None
     return None
@@ -184,7 +215,7 @@ def stale_signals_until(record: NodeRecord, now: datetime) -> datetime | None:
 
 def is_uneventful(record: NodeRecord) -> bool:
     """Return whether no attempt failed and none was a treatment, so that earlier attempts decide nothing now."""
-    return all(attempt.outcome in _UNEVENTFUL and attempt.cause != REMEDIATION for attempt in record.attempts)
+    return all(attempt.outcome in _UNEVENTFUL and not treats(attempt) for attempt in record.attempts)
 
 
 def is_untouched(record: NodeRecord) -> bool:

@@ -20,7 +20,6 @@ from reconciler.gate.after import (
 )
 from reconciler.gate.certificate import binding_of, due_tests, idle_tests, judge, tests_digest
 from reconciler.gate.exchanged import exchanged
-from reconciler.health.ladder import REMEDIATION
 from reconciler.health.table import HealthTable, SignalRule, health_table, table_of
 from reconciler.model.after import PASSIVE, Exchanged
 from reconciler.model.desired import Acceptance, Desired
@@ -30,7 +29,7 @@ from reconciler.model.records import Attempt, NodeRecord, isolated_for
 from reconciler.planner.node import conditions as c
 from reconciler.planner.node.actions import spec_of
 from reconciler.planner.node.catalogue import Row
-from reconciler.planner.node.record import is_admission
+from reconciler.planner.node.record import is_admission, treats
 from reconciler.spec.kinds.signals import Proof
 
 ACCEPTS: Final = "accept_parts"  # ends the repair by a person
@@ -79,9 +78,8 @@ def voided_since_certificate(
 def _voided(
     attempt: Attempt, acceptance: Acceptance, others: Collection[Exchanged], table: HealthTable
 ) -> Iterator[tuple[str, frozenset[str]]]:
-    treats = attempt.cause == REMEDIATION
     done = f"{attempt.action}:{attempt.target}" if attempt.target else attempt.action
-    yield done, cost_of(acceptance, attempt.action, attempt.target, treats=treats)
+    yield done, cost_of(acceptance, attempt.action, attempt.target, treats=treats(attempt))
     if attempt.action == ACCEPTS:
         rows = [tests_after_exchange(acceptance, part) for part in others]
         yield "repaired by a person", frozenset().union(*rows) if rows else every_test(acceptance)

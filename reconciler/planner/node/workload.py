@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from reconciler.model.plan import PlannedAction
-from reconciler.model.vocab import Concern, Disruption
+from reconciler.model.plan import NodePlan, PlannedAction
+from reconciler.model.vocab import Activation, Concern, Disruption
+from reconciler.planner.node import conditions as c
 from reconciler.planner.node.actions import spec_of
 
 _CACHE_SIZE = 256  # a fleet has few different sequences; each pass makes its own
@@ -60,6 +61,18 @@ def is_braked(action: PlannedAction) -> bool:
 def flashes(action: PlannedAction) -> bool:
     """Return whether the action writes firmware."""
     return spec_of(action.name).flashes
+
+
+def siblings_of(action: PlannedAction | None) -> tuple[str, ...]:
+    """Return the nodes that an action cuts off with its own."""
+    if action is None or Activation.AC_CYCLE not in spec_of(action.name).activates or not action.target:
+        return ()
+    return tuple(action.target.split(","))
+
+
+def cut_of(plan: NodePlan) -> PlannedAction | None:
+    """Return the treatment that a plan leads to, not one that follows if that does not help."""
+    return next((action for action in plan.actions if c.TREATED in action.achieves), None)
 
 
 _known: dict[int, tuple[tuple[PlannedAction, ...], Work]] = {}
