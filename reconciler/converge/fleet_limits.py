@@ -32,6 +32,7 @@ from reconciler.planner.node.workload import Need, cut_of, flashes, siblings_of
 
 CUT_S = 5400.0  # that a node which shares outlets is out for, from its drain to its boot, before its gate
 PARTNER_S = 1800.0  # that a partner is held for at most, by which a window has to be open
+AGAIN_S = 1.0  # after a read of the cluster that failed
 CLUSTER_AGE_S = 10.0  # reservations within this time share one read of the cluster
 
 
@@ -272,6 +273,9 @@ class FleetLimits:
         if self._cluster_read is not None and clock.monotonic() - self._cluster_read < CLUSTER_AGE_S:
             return
         state = await answer(cluster.state, settings.kubernetes_deadline_s, clock)
+        if isinstance(state, Silent):  # once more: what is refused for it now would wait for the next pass
+            await clock.sleep(AGAIN_S)
+            state = await answer(cluster.state, settings.kubernetes_deadline_s, clock)
         self._cluster_read = clock.monotonic()
         members = None if isinstance(state, Silent) else state.value.members
         fell = False

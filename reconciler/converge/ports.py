@@ -75,7 +75,7 @@ class SharedOutlets(Protocol):
 
     @property
     def disturbed(self) -> bool:
-        """Whether one that served was taken out of service, and was not shut down yet."""
+        """Say whether one that served was taken out of service, and was not shut down yet."""
 
     async def objection(self) -> str:
         """Look at the node and at all of them anew; return what speaks against the cut, "" if nothing does."""

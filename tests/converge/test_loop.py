@@ -19,15 +19,17 @@ from reconciler.converge.leader_term import LoopDeps
 from reconciler.converge.loop import Loop
 from reconciler.drivers.ledger import SqlLedger
 from reconciler.lab.hardware.machine import Machine
+from reconciler.lab.inprocess.cluster_port import TruthCluster
 from reconciler.model.desired import BudgetLimit, DrainPolicy, Fleet, Rung
 from reconciler.model.errors import LedgerError
 from reconciler.model.gate import Certificate
 from reconciler.model.limits import Guards
 from reconciler.model.notices import ChannelStatus
+from reconciler.model.observed import Silent
 from reconciler.model.records import FLEET, STORM
 from reconciler.model.spec_feed import Pulled
 from reconciler.model.status import FleetStatus, LoopStatus, NodeStatus, Role
-from reconciler.model.vocab import DrainProvider, DriftMode, NewsSource, NodeState
+from reconciler.model.vocab import DrainProvider, DriftMode, NewsSource, NodeState, UnknownReason
 from reconciler.planner.fleet.reliability import Period, reliability
 from tests.converge.world import IMAGE, PROFILE, SIGNATURES, QuickGate, World, silences
 
@@ -577,6 +579,28 @@ def test_a_cluster_that_is_silent_during_a_pass_costs_no_node_at_work(looped: Ca
     assert here.machine("n0").state.counters.boots == 1
     assert all(map(here.serves, here.lab.machines))
     assert here.statuses() == {NodeStatus.CONVERGED}
+
+
+def test_one_read_of_the_cluster_that_fails_costs_no_node_its_turn(
+    looped: Callable[..., Looped], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It left a node ill in service until the next pass: whether it serves could not be read, so nothing was begun."""
+    here, read, fails = looped(nodes=2), TruthCluster.state, list[str]()
+
+    async def state(cluster: TruthCluster) -> Any:
+        if fails and fails.pop():
+            return Silent(here.clock.now(), UnknownReason.UNREACHABLE, "the connection was reset")
+        return await read(cluster)
+
+    monkeypatch.setattr(TruthCluster, "state", state)
+
+    async def drifts() -> None:
+        await here.clock.sleep(3 * MINUTE)
+        disable(here.machine("n0"))
+        here.saw = fails.append  # with each pass, so that what is asked after it fails first
+
+    here.go(10 * MINUTE, drifts)
+    assert here.did("n0")[0] == "mark"
 
 
 def test_without_a_cluster_a_pass_goes_by_while_a_node_is_worked_on(looped: Callable[..., Looped]) -> None:
