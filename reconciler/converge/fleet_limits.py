@@ -21,7 +21,7 @@ from reconciler.model.desired import Desired
 from reconciler.model.observed import Answered, Observation, Observed, Silent
 from reconciler.model.plan import BudgetLine, Goal, NodePlan
 from reconciler.model.records import NodeRecord
-from reconciler.model.vocab import Reason
+from reconciler.model.vocab import Reason, UnknownReason
 from reconciler.planner.fleet.isolation import Isolation
 from reconciler.planner.fleet.k3s_order import goes_in_order
 from reconciler.planner.fleet.live_permit import LivePermit, LiveRollouts
@@ -273,7 +273,8 @@ class FleetLimits:
         if self._cluster_read is not None and clock.monotonic() - self._cluster_read < CLUSTER_AGE_S:
             return
         state = await answer(cluster.state, settings.kubernetes_deadline_s, clock)
-        if isinstance(state, Silent):  # once more: what is refused for it now would wait for the next pass
+        if isinstance(state, Silent) and state.reason is not UnknownReason.TIMEOUT:  # which has taken its deadline
+            # What is refused for it now would wait for the next pass.
             await clock.sleep(AGAIN_S)
             state = await answer(cluster.state, settings.kubernetes_deadline_s, clock)
         self._cluster_read = clock.monotonic()
